@@ -1,0 +1,8 @@
+//! Facts about the built-in kinds: the schema table, the typed views, and small questions about them.
+//!
+//! The typed views are `k8s-openapi`'s structs, re-exported as [`k8s`]: used where a human writes
+//! rules. Bytes that leave the server are never serialized from them.
+
+pub use k8s_openapi as k8s;
+pub use k8s_openapi::api as types;
+pub use k8s_openapi::apimachinery::pkg as meta;

@@ -1,0 +1,14 @@
+//! Rules true of every Kubernetes object, and of no kind in particular.
+//!
+//! ```text
+//!  bytes ──yaml/json──► decode (strict, by schema) ──► JSON tree ──► patches, managed fields
+//!                                                        │
+//!                                                        └─ encode (upstream's order, omission) ──► bytes
+//! ```
+//!
+//! One JSON tree ([`serde_json::Value`]) is what the write path works on. The [`schema`] says what
+//! fields a type has, and drives decoding, encoding, merging and OpenAPI alike. User mistakes
+//! accumulate as [`field::FieldErrors`]; what a client sees of a failure is a [`status::Status`].
+
+pub mod field;
+pub mod status;

@@ -1,0 +1,62 @@
+//! HTTP plumbing that knows no kinds: serving and dialling over TLS, and one handler type that is
+//! the same in process and over the network.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http_body_util::BodyExt;
+
+/// A request or response body: frames of bytes, boxed.
+pub type Body = http_body_util::combinators::UnsyncBoxBody<Bytes, BodyError>;
+/// Why a body ended early.
+pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
+/// A request as handlers take it.
+pub type Request = http::Request<Body>;
+/// A response as handlers give it.
+pub type Response = http::Response<Body>;
+/// What a handler's call returns.
+pub type Responding = Pin<Box<dyn Future<Output = Result<Response, Error>> + Send>>;
+
+/// No response could be had.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The server could not be reached; try again.
+    #[error("{0}")]
+    Connect(String),
+    /// The connection broke before a response came; the request may have been carried out.
+    #[error("{0}")]
+    Broken(String),
+    /// The request itself could not be sent; final.
+    #[error("{0}")]
+    Invalid(String),
+}
+
+/// Something that answers requests: the API server itself, or a connection to one.
+pub trait Handler: Send + Sync + 'static {
+    /// Answers one request.
+    fn call(&self, request: Request) -> Responding;
+}
+
+/// A handler shared by its callers.
+pub type SharedHandler = Arc<dyn Handler>;
+
+/// A body of one frame.
+pub fn full(bytes: impl Into<Bytes>) -> Body {
+    http_body_util::Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
+}
+
+/// A body without frames.
+pub fn empty() -> Body {
+    full(Bytes::new())
+}
+
+/// A body made of the frames a stream gives.
+pub fn stream<S>(frames: S) -> Body
+where
+    S: futures::Stream<Item = Result<Bytes, BodyError>> + Send + 'static,
+{
+    use futures::StreamExt;
+    http_body_util::StreamBody::new(frames.map(|r| r.map(http_body::Frame::data))).boxed_unsync()
+}

@@ -1,0 +1,2 @@
+//! Developer tool: generate, tidy, bench and fixtures.
+fn main() {}
