@@ -6,3 +6,31 @@
 pub use k8s_openapi as k8s;
 pub use k8s_openapi::api as types;
 pub use k8s_openapi::apimachinery::pkg as meta;
+
+/// A typed view that the write path, the client and the controllers can handle: any `k8s-openapi`
+/// struct with metadata, and our own kinds.
+pub trait Object:
+    k8s_openapi::Metadata<Ty = meta::apis::meta::v1::ObjectMeta>
+    + serde::Serialize
+    + serde::de::DeserializeOwned
+    + Clone
+    + Default
+    + std::fmt::Debug
+    + Send
+    + Sync
+    + 'static
+{
+}
+
+impl<T> Object for T where
+    T: k8s_openapi::Metadata<Ty = meta::apis::meta::v1::ObjectMeta>
+        + serde::Serialize
+        + serde::de::DeserializeOwned
+        + Clone
+        + Default
+        + std::fmt::Debug
+        + Send
+        + Sync
+        + 'static
+{
+}

@@ -11,4 +11,5 @@
 //! accumulate as [`field::FieldErrors`]; what a client sees of a failure is a [`status::Status`].
 
 pub mod field;
+pub mod schema;
 pub mod status;

@@ -23,11 +23,7 @@ impl GroupResource {
 
 impl fmt::Display for GroupResource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.group.is_empty() {
-            f.write_str(&self.resource)
-        } else {
-            write!(f, "{}.{}", self.resource, self.group)
-        }
+        if self.group.is_empty() { f.write_str(&self.resource) } else { write!(f, "{}.{}", self.resource, self.group) }
     }
 }
 
@@ -198,8 +194,8 @@ impl Status {
     /// 422 with every mistake as a cause. `kind` is `Deployment.apps` as group and kind.
     pub fn invalid(group: &str, kind: &str, name: &str, errors: &FieldErrors) -> Box<Self> {
         let group_kind = GroupResource::new(group, kind);
-        let mut status = Self::new(422, "Invalid", format!("{group_kind} \"{name}\" is invalid: {errors}"))
-            .about(&group_kind, name);
+        let mut status =
+            Self::new(422, "Invalid", format!("{group_kind} \"{name}\" is invalid: {errors}")).about(&group_kind, name);
         let causes = errors.0.iter().map(|e| Cause {
             reason: e.kind.cause().into(),
             message: e.body(),

@@ -19,7 +19,10 @@ impl Policy {
     /// The delay after `failures` failures in a row (1 gives `initial`).
     pub fn delay(&self, failures: u32) -> Duration {
         let doublings = failures.saturating_sub(1).min(62);
-        self.initial.checked_mul(1u32.checked_shl(doublings.min(31)).unwrap_or(u32::MAX)).unwrap_or(self.max).min(self.max)
+        self.initial
+            .checked_mul(1u32.checked_shl(doublings.min(31)).unwrap_or(u32::MAX))
+            .unwrap_or(self.max)
+            .min(self.max)
     }
 }
 
@@ -52,9 +55,7 @@ impl<K: Hash + Eq + Clone> Backoff<K> {
 
     /// How long the key must still wait at `now`; zero when it need not.
     pub fn remaining(&self, key: &K, now: Instant) -> Duration {
-        self.entries.get(key).map_or(Duration::ZERO, |e| {
-            (e.since + self.policy.delay(e.failures)).since(now)
-        })
+        self.entries.get(key).map_or(Duration::ZERO, |e| (e.since + self.policy.delay(e.failures)).since(now))
     }
 
     /// How often the key failed in a row.
