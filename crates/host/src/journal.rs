@@ -1,0 +1,103 @@
+//! The record of what was changed on the host, written before the change is made.
+//!
+//! One JSON object a line, fsynced: `{"sysctl":{"name":"net.ipv4.ip_forward","old":"0"}}`. A torn
+//! last line (power loss) is dropped: its change was not made yet.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// One change that `reset` must undo.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Mutation {
+    /// A kernel setting and the value it had.
+    Sysctl { name: String, old: String },
+    /// A folder that did not exist before.
+    Folder { path: PathBuf },
+    /// A cgroup that pods or the runtime live in, below every hierarchy.
+    Cgroup { path: PathBuf },
+    /// An nftables table of ours: family and name.
+    NftTable { family: String, name: String },
+    /// A mount point of ours.
+    Mount { path: PathBuf },
+    /// The context we merged into a user's kubeconfig.
+    Kubeconfig { path: PathBuf, context: String },
+}
+
+/// The journal of one installation.
+#[derive(Debug)]
+pub struct Journal {
+    path: PathBuf,
+    entries: Vec<Mutation>,
+}
+
+impl Journal {
+    /// Reads the journal at `path`; an absent file is an empty journal.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let text = match fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            Err(error) => return Err(error),
+        };
+        Ok(Self { path: path.to_owned(), entries: parse(&text) })
+    }
+
+    /// What was changed, oldest first.
+    pub fn entries(&self) -> &[Mutation] {
+        &self.entries
+    }
+
+    /// Records a change, durably, before the caller makes it. A change recorded already is kept as
+    /// it is: the first old value is the host's own.
+    pub fn record(&mut self, mutation: Mutation) -> io::Result<()> {
+        if self.entries.iter().any(|e| same_target(e, &mutation)) {
+            return Ok(());
+        }
+        if let Some(parent) = self.path.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        let mut line = serde_json::to_vec(&mutation).map_err(io::Error::other)?;
+        line.push(b'\n');
+        let mut file = OpenOptions::new().create(true).append(true).open(&self.path)?;
+        file.write_all(&line)?;
+        file.sync_data()?;
+        if self.entries.is_empty() {
+            if let Some(parent) = self.path.parent() {
+                File::open(parent)?.sync_all()?;
+            }
+        }
+        self.entries.push(mutation);
+        Ok(())
+    }
+}
+
+fn parse(text: &str) -> Vec<Mutation> {
+    text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+}
+
+fn same_target(a: &Mutation, b: &Mutation) -> bool {
+    match (a, b) {
+        (Mutation::Sysctl { name: a, .. }, Mutation::Sysctl { name: b, .. }) => a == b,
+        (a, b) => a == b,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_old_value_is_kept_and_a_torn_line_is_dropped() {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let path = dir.path().join("journal");
+        let sysctl = |old: &str| Mutation::Sysctl { name: "net.ipv4.ip_forward".into(), old: old.into() };
+        let mut journal = Journal::open(&path).expect("an absent journal is empty");
+        journal.record(sysctl("0")).expect("recorded");
+        journal.record(sysctl("1")).expect("recorded");
+        fs::write(&path, [fs::read(&path).expect("the journal"), b"{\"mount\":{\"pa".to_vec()].concat()).expect("torn");
+        assert_eq!(Journal::open(&path).expect("reads").entries(), [sysctl("0")]);
+    }
+}

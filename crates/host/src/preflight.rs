@@ -1,0 +1,181 @@
+//! What the host lacks, found and said before anything is changed.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::cni;
+
+/// One thing that is missing, and how to mend it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    pub what: String,
+    pub mend: String,
+}
+
+/// What was seen of the host. Looking is [`look`]; judging is [`judge`], which is pure.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    pub is_root: bool,
+    /// Programs that were looked for and not found.
+    pub missing_programs: Vec<String>,
+    /// CNI plugins that no folder has.
+    pub missing_plugins: Vec<String>,
+    /// Ports wanted for listening that another process has, with what for.
+    pub ports_in_use: Vec<(SocketAddr, String)>,
+    /// Why the kernel refuses a small nftables ruleset (checked without applying it).
+    pub nftables_refused: Option<String>,
+    /// `overlay` is among the file systems the kernel knows.
+    pub overlay: bool,
+    /// cgroup hierarchies are mounted.
+    pub cgroups: bool,
+}
+
+/// What to look for.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    pub programs: Vec<&'static str>,
+    pub plugin_folders: Vec<&'static str>,
+    pub ports: Vec<(SocketAddr, String)>,
+    /// The service proxy will run.
+    pub nftables: bool,
+    /// Containers will run.
+    pub containers: bool,
+}
+
+/// Every folder programs are looked for in: what PATH says and the system folders.
+fn find_program(name: &str, path: &str) -> Option<PathBuf> {
+    path.split(':')
+        .chain(["/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/local/bin"])
+        .map(|folder| Path::new(folder).join(name))
+        .find(|p| p.is_file())
+}
+
+/// The first of `names` that is installed: which OCI runtime to use.
+pub fn first_program<'a>(names: &[&'a str], path: &str) -> Option<&'a str> {
+    names.iter().copied().find(|name| find_program(name, path).is_some())
+}
+
+/// Looks at the host and changes nothing.
+pub fn look(wanted: &Wanted, path: &str) -> Facts {
+    let missing_programs: Vec<String> =
+        wanted.programs.iter().filter(|p| find_program(p, path).is_none()).map(ToString::to_string).collect();
+    let missing_plugins = match cni::find_plugins(&wanted.plugin_folders) {
+        Err(missing) if wanted.containers => missing.into_iter().map(str::to_owned).collect(),
+        _ => Vec::new(),
+    };
+    let ports_in_use =
+        wanted.ports.iter().filter(|(address, _)| std::net::TcpListener::bind(address).is_err()).cloned().collect();
+    let check = wanted.nftables && !missing_programs.iter().any(|p| p == "nft");
+    let nftables_refused = if check { check_nft().err() } else { None };
+    let overlay = fs::read_to_string("/proc/filesystems").is_ok_and(|t| t.lines().any(|l| l.ends_with("overlay")));
+    let cgroups = fs::read_to_string("/proc/self/mountinfo").is_ok_and(|t| t.contains(" - cgroup"));
+    Facts {
+        is_root: rustix::process::geteuid().is_root(),
+        missing_programs,
+        missing_plugins,
+        ports_in_use,
+        nftables_refused,
+        overlay: overlay || !wanted.containers,
+        cgroups: cgroups || !wanted.containers,
+    }
+}
+
+fn check_nft() -> Result<(), String> {
+    use std::io::Write;
+    const RULES: &[u8] =
+        b"table ip pintle-check {\n\tmap m {\n\t\ttype ipv4_addr . inet_proto . inet_service : verdict\n\t}\n\
+        \tchain c {\n\t\ttype nat hook output priority -100\n\t\tip daddr . meta l4proto . th dport vmap @m\n\t}\n}\n";
+    let mut child = Command::new("nft")
+        .args(["--check", "-f", "-"])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .map_err(|e| e.to_string())?;
+    if let Some(mut stdin) = child.stdin.take() {
+        stdin.write_all(RULES).map_err(|e| e.to_string())?;
+    }
+    let output = child.wait_with_output().map_err(|e| e.to_string())?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(String::from_utf8_lossy(&output.stderr).lines().next().unwrap_or("nft failed").to_owned())
+}
+
+/// The packages of Debian and its kin that bring a program.
+fn package(program: &str) -> &str {
+    match program {
+        "nft" => "nftables",
+        "containerd" | "ctr" => "containerd",
+        "setsid" => "util-linux",
+        other => other,
+    }
+}
+
+/// Everything that stands in the way, worst first.
+pub fn judge(facts: &Facts) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let mut add = |what: String, mend: String| problems.push(Problem { what, mend });
+    if !facts.is_root {
+        add(
+            "pintle up needs root: it makes network namespaces, cgroups and firewall rules".into(),
+            "run it with sudo".into(),
+        );
+    }
+    for program in &facts.missing_programs {
+        add(format!("{program} is not installed"), format!("apt-get install {}", package(program)));
+    }
+    if !facts.missing_plugins.is_empty() {
+        let list = facts.missing_plugins.join(", ");
+        add(format!("CNI plugins are missing: {list}"), "apt-get install containernetworking-plugins".into());
+    }
+    for (address, what) in &facts.ports_in_use {
+        add(
+            format!("{address} is in use; the {what} needs it"),
+            format!("stop what listens there (ss -ltnp 'sport = :{}') or choose another port", address.port()),
+        );
+    }
+    if let Some(why) = &facts.nftables_refused {
+        add(
+            format!("the kernel refuses nftables rules: {why}"),
+            "use a kernel with nf_tables and nft_nat (5.13 or newer)".into(),
+        );
+    }
+    if !facts.overlay {
+        add(
+            "the kernel has no overlay file system".into(),
+            "modprobe overlay, or use a kernel with CONFIG_OVERLAY_FS".into(),
+        );
+    }
+    if !facts.cgroups {
+        add("no cgroup hierarchy is mounted".into(), "mount -t cgroup2 none /sys/fs/cgroup".into());
+    }
+    problems
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fit_host_has_no_problems_and_each_lack_is_named_with_its_mend() {
+        let fit = Facts { is_root: true, overlay: true, cgroups: true, ..Facts::default() };
+        assert_eq!(judge(&fit), []);
+        let address: SocketAddr = "127.0.0.1:6443".parse().expect("an address");
+        let bad = Facts {
+            is_root: false,
+            missing_programs: vec!["nft".into()],
+            missing_plugins: vec!["ptp".into()],
+            ports_in_use: vec![(address, "API server".into())],
+            nftables_refused: Some("Operation not supported".into()),
+            overlay: false,
+            cgroups: false,
+        };
+        let problems = judge(&bad);
+        assert_eq!(problems.len(), 7);
+        assert_eq!(problems[1].mend, "apt-get install nftables");
+        assert_eq!(problems[3].what, "127.0.0.1:6443 is in use; the API server needs it");
+    }
+}

@@ -1,0 +1,87 @@
+//! Processes that outlive us, known by pid and start time: a pid alone may have been given to
+//! somebody else since.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use rustix::process::{Pid, Signal};
+use serde::{Deserialize, Serialize};
+
+/// A process that cannot be mistaken for a later one with the same pid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessId {
+    pub pid: i32,
+    /// Clock ticks after boot at which it started.
+    pub start: u64,
+}
+
+impl ProcessId {
+    /// The running process with this pid.
+    pub fn of(pid: i32) -> io::Result<Self> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+        let start = start_time(&stat).ok_or_else(|| io::Error::other(format!("/proc/{pid}/stat cannot be read")))?;
+        Ok(Self { pid, start })
+    }
+
+    /// This process.
+    pub fn own() -> io::Result<Self> {
+        Self::of(rustix::process::getpid().as_raw_nonzero().get())
+    }
+
+    /// True while this very process runs (a zombie has ended).
+    pub fn is_alive(&self) -> bool {
+        let Ok(stat) = fs::read_to_string(format!("/proc/{}/stat", self.pid)) else { return false };
+        start_time(&stat) == Some(self.start) && !is_zombie(&stat)
+    }
+
+    /// Sends a signal if it still runs; false when it does not.
+    pub fn signal(&self, signal: Signal) -> bool {
+        let Some(pid) = Pid::from_raw(self.pid) else { return false };
+        self.is_alive() && rustix::process::kill_process(pid, signal).is_ok()
+    }
+
+    /// Writes it to a file, atomically.
+    pub fn save(&self, path: &Path) -> io::Result<()> {
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        let part = path.with_extension("part");
+        fs::write(&part, serde_json::to_vec(self)?)?;
+        fs::rename(part, path)
+    }
+
+    /// The process a file names, if it still runs.
+    pub fn load_alive(path: &Path) -> Option<Self> {
+        let id: Self = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
+        id.is_alive().then_some(id)
+    }
+}
+
+/// Field 22 of `/proc/PID/stat`; the command name before it may hold spaces and brackets.
+fn start_time(stat: &str) -> Option<u64> {
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
+fn is_zombie(stat: &str) -> bool {
+    stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('Z'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pid_with_another_start_time_is_another_process() {
+        let own = ProcessId::own().expect("this process runs");
+        assert!(own.is_alive());
+        assert!(!ProcessId { start: own.start + 1, ..own }.is_alive());
+    }
+
+    #[test]
+    fn command_names_with_brackets_do_not_confuse() {
+        let stat = "7 (a) b (c)) S 1 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4242 1 1";
+        assert_eq!(start_time(stat), Some(4242));
+        assert!(!is_zombie(stat));
+    }
+}

@@ -1,0 +1,39 @@
+//! Kernel settings, changed through the journal so that `reset` can put them back.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+use crate::journal::{Journal, Mutation};
+
+/// Settings a node needs: (name, value). Each has its reason in `docs/architecture.md`.
+pub const NEEDED: &[(&str, &str)] = &[
+    // Packets between pods, Services and the host are forwarded.
+    ("net.ipv4.ip_forward", "1"),
+    // NodePorts answer on the loopback address too.
+    ("net.ipv4.conf.all.route_localnet", "1"),
+];
+
+fn path(name: &str) -> PathBuf {
+    PathBuf::from("/proc/sys").join(name.replace('.', "/"))
+}
+
+/// The present value.
+pub fn get(name: &str) -> io::Result<String> {
+    Ok(fs::read_to_string(path(name))?.trim().to_owned())
+}
+
+/// Sets `name` to `value`, recording the old one first. Does nothing when it is right already.
+pub fn set(journal: &mut Journal, name: &str, value: &str) -> io::Result<()> {
+    let old = get(name)?;
+    if old == value {
+        return Ok(());
+    }
+    journal.record(Mutation::Sysctl { name: name.to_owned(), old })?;
+    fs::write(path(name), value)
+}
+
+/// Puts a value back; used by `reset`.
+pub fn restore(name: &str, old: &str) -> io::Result<()> {
+    fs::write(path(name), old)
+}
