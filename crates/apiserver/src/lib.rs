@@ -7,6 +7,19 @@
 //! ```
 
 pub mod admission;
+pub mod audit;
 pub mod authn;
 pub mod authz;
+pub mod bootstrap;
+pub mod cacher;
+pub mod chain;
+pub mod discovery;
+pub mod encode;
+pub mod openapi;
+pub mod registry;
 pub mod request;
+pub mod server;
+pub mod subresources;
+pub mod verbs;
+
+pub use server::{ApiServer, Config};

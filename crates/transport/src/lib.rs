@@ -8,6 +8,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http_body_util::BodyExt;
 
+pub mod serve;
+pub mod time;
+
 /// A request or response body: frames of bytes, boxed.
 pub type Body = http_body_util::combinators::UnsyncBoxBody<Bytes, BodyError>;
 /// Why a body ended early.

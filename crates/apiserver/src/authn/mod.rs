@@ -3,6 +3,10 @@
 use async_trait::async_trait;
 use kinds::User;
 
+pub mod in_process;
+pub mod service_account;
+pub mod x509;
+
 /// What an authenticator says of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {

@@ -1,0 +1,3 @@
+//! Why things were written: the journal of causes.
+
+pub mod causes;

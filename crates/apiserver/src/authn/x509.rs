@@ -1,0 +1,1 @@
+//! Client certificates: the common name is the user, the organizations are the groups.

@@ -1,0 +1,1 @@
+//! What a cluster holds before anybody asked: namespaces, roles, priority classes.

@@ -1,0 +1,1 @@
+//! The watch cache: every object once, as the bytes that clients get, and the recent events.

@@ -1,0 +1,1 @@
+//! How answers look: negotiation, objects, lists, Tables, errors.

@@ -1,0 +1,1 @@
+//! `/openapi/v2` and `/openapi/v3`, from the schema.

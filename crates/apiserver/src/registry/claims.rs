@@ -1,0 +1,1 @@
+//! Addresses and ports that must be unique in the cluster: taken by compare-and-swap, repaired after crashes.

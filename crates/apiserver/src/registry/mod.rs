@@ -1,0 +1,5 @@
+//! From resource names to kinds, caches and the one write path.
+
+pub mod catalogue;
+pub mod claims;
+pub mod store;

@@ -1,0 +1,1 @@
+//! TokenReview and the SubjectAccessReview family: questions that are answered, not stored.

@@ -1,0 +1,1 @@
+//! `serviceaccounts/token`: issues a bound token.

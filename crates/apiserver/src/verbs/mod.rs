@@ -1,0 +1,1 @@
+//! What can be done to any resource: one file per verb. Verb files know no kinds.

@@ -1,0 +1,196 @@
+//! Serving: TLS, HTTP/1.1 and HTTP/2 by ALPN, everything bounded, an orderly end.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use rustls::pki_types::CertificateDer;
+use stdx::shutdown::Stage;
+use stdx::{ClockExt, SharedClock};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+
+use crate::time::HyperTimer;
+use crate::{Body, Response, SharedHandler};
+
+/// What a server allows. At a bound the connection is closed or refused.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Connections at once; more wait in the kernel's queue.
+    pub connections: usize,
+    /// Streams of one HTTP/2 connection at once.
+    pub streams: u32,
+    /// For the TLS handshake.
+    pub handshake: Duration,
+    /// For the head of a request.
+    pub head: Duration,
+    /// Bytes of headers.
+    pub head_bytes: u32,
+    /// For requests under way once the server stops.
+    pub drain: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 10_000,
+            streams: 250,
+            handshake: Duration::from_secs(10),
+            head: Duration::from_secs(32),
+            head_bytes: 64 * 1024,
+            drain: Duration::from_secs(10),
+        }
+    }
+}
+
+/// What is known of the other end of a connection; in the extensions of each of its requests.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    pub address: SocketAddr,
+    /// The certificates the client showed, its own first, with proof that it holds the key of the
+    /// first. Whether a trusted authority signed them is for the authenticator to say.
+    pub certificates: Arc<[CertificateDer<'static>]>,
+}
+
+/// Accepts connections until the stage stops, then lets requests under way end.
+///
+/// # Errors
+/// Never once it accepts; the listener's own failures (descriptors exhausted) are waited out.
+pub async fn serve(
+    listener: TcpListener,
+    tls: rustls::ServerConfig,
+    handler: SharedHandler,
+    limits: Limits,
+    clock: SharedClock,
+    stage: &Stage,
+) -> std::io::Result<()> {
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(tls));
+    let slots = Arc::new(Semaphore::new(limits.connections));
+    let connections = Stage::new();
+    let mut stopped = std::pin::pin!(stage.stopped());
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = &mut stopped => break,
+            accepted = accept(&listener, &slots) => accepted,
+        };
+        let (stream, address, slot) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept connections");
+                clock.sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        let connection = Connection {
+            acceptor: acceptor.clone(),
+            handler: handler.clone(),
+            limits,
+            clock: clock.clone(),
+            stopping: connections.clone(),
+        };
+        connections.spawn(async move {
+            connection.run(stream, address).await;
+            drop(slot);
+        });
+    }
+    drop(listener);
+    if !connections.finish(&clock, limits.drain).await {
+        tracing::warn!("requests were still under way when the server stopped");
+    }
+    Ok(())
+}
+
+async fn accept(
+    listener: &TcpListener,
+    slots: &Arc<Semaphore>,
+) -> std::io::Result<(TcpStream, SocketAddr, tokio::sync::OwnedSemaphorePermit)> {
+    let slot = slots.clone().acquire_owned().await.map_err(std::io::Error::other)?;
+    let (stream, address) = listener.accept().await?;
+    Ok((stream, address, slot))
+}
+
+struct Connection {
+    acceptor: tokio_rustls::TlsAcceptor,
+    handler: SharedHandler,
+    limits: Limits,
+    clock: SharedClock,
+    stopping: Stage,
+}
+
+impl Connection {
+    async fn run(self, stream: TcpStream, address: SocketAddr) {
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "cannot set TCP_NODELAY");
+        }
+        let handshake = self.clock.timeout(self.limits.handshake, self.acceptor.accept(stream));
+        let stream = match handshake.await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => {
+                tracing::debug!(%address, %error, "TLS handshake failed");
+                return;
+            }
+            Err(_) => {
+                tracing::debug!(%address, "TLS handshake took too long");
+                return;
+            }
+        };
+        let certificates =
+            stream.get_ref().1.peer_certificates().unwrap_or_default().iter().cloned().collect::<Vec<_>>().into();
+        let peer = Peer { address, certificates };
+        let handler = self.handler.clone();
+        let service = service_fn(move |request: hyper::Request<Incoming>| {
+            let (handler, peer) = (handler.clone(), peer.clone());
+            async move { answer(handler, peer, request).await }
+        });
+        let builder = self.builder();
+        let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
+        let mut connection = std::pin::pin!(connection);
+        let mut stopping = std::pin::pin!(self.stopping.stopped());
+        let end = tokio::select! {
+            end = connection.as_mut() => end,
+            () = &mut stopping => {
+                connection.as_mut().graceful_shutdown();
+                let drained = self.clock.timeout(self.limits.drain, connection).await;
+                drained.unwrap_or(Ok(()))
+            }
+        };
+        if let Err(error) = end {
+            tracing::debug!(%address, %error, "connection ended");
+        }
+    }
+
+    fn builder(&self) -> auto::Builder<TokioExecutor> {
+        let mut builder = auto::Builder::new(TokioExecutor::new());
+        let timer = HyperTimer::new(self.clock.clone());
+        builder
+            .http1()
+            .timer(timer.clone())
+            .header_read_timeout(self.limits.head)
+            .max_buf_size(self.limits.head_bytes.max(8192) as usize);
+        builder
+            .http2()
+            .timer(timer)
+            .max_concurrent_streams(self.limits.streams)
+            .max_header_list_size(self.limits.head_bytes)
+            .keep_alive_interval(Some(Duration::from_secs(30)))
+            .keep_alive_timeout(Duration::from_secs(15));
+        builder
+    }
+}
+
+/// hyper takes an error as "close the connection"; that is what a handler's failure means.
+async fn answer(
+    handler: SharedHandler,
+    peer: Peer,
+    mut request: hyper::Request<Incoming>,
+) -> Result<Response, crate::Error> {
+    request.extensions_mut().insert(peer);
+    let request = request.map(|body| -> Body { body.map_err(Into::into).boxed_unsync() });
+    handler.call(request).await
+}
