@@ -11,5 +11,11 @@
 //! accumulate as [`field::FieldErrors`]; what a client sees of a failure is a [`status::Status`].
 
 pub mod field;
+pub mod fields;
+pub mod labels;
+pub mod meta;
+pub mod names;
+pub mod quantity;
 pub mod schema;
 pub mod status;
+pub mod time;
