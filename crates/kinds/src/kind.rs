@@ -74,7 +74,8 @@ pub struct Ctx<'a> {
 pub enum ClaimKind {
     /// An address of the Service range; `v6` says of which family.
     ClusterIp { v6: bool },
-    /// A port of the node port range for a protocol (`TCP`, `UDP`, `SCTP`).
+    /// A port of the node port range, asked for under a protocol (`TCP`, `UDP`, `SCTP`). A number is
+    /// given to one Service at a time whatever the protocol.
     NodePort { protocol: &'static str },
 }
 
@@ -82,8 +83,11 @@ pub enum ClaimKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     pub kind: ClaimKind,
-    /// JSON pointer into the object, for example `/spec/clusterIPs/0`.
+    /// JSON pointer into the object, for example `/spec/clusterIPs/0`. Lists it names may be one
+    /// element short: the value is then appended.
     pub pointer: String,
+    /// Further pointers that get the same value (one node port for a port number under two protocols).
+    pub also: Vec<String>,
     /// The field path error messages name, for example `spec.clusterIPs`.
     pub field: String,
     /// The value the user asked for; `None` lets the server choose.
@@ -100,6 +104,53 @@ pub struct Claims {
 /// Fields a client may select on, beyond labels: path to value.
 pub type Fields = BTreeMap<String, String>;
 
+/// One selectable field, as data: the watch cache reads it off the tree without a typed view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Selectable {
+    /// What a field selector calls it.
+    pub field: &'static str,
+    /// JSON pointers into the object; the first that leads to a value counts.
+    pub pointers: &'static [&'static str],
+    /// Its value when none does.
+    pub absent: &'static str,
+}
+
+impl Selectable {
+    /// The field at `pointer`, empty when absent.
+    pub const fn at(field: &'static str, pointers: &'static [&'static str]) -> Self {
+        Self { field, pointers, absent: "" }
+    }
+
+    /// The same with another value for the absent field.
+    #[must_use]
+    pub const fn or(mut self, absent: &'static str) -> Self {
+        self.absent = absent;
+        self
+    }
+
+    /// The field's value in an object.
+    pub fn read(&self, object: &Value) -> String {
+        for pointer in self.pointers {
+            match object.pointer(pointer) {
+                Some(Value::String(text)) if !text.is_empty() => return text.clone(),
+                Some(Value::Bool(flag)) => return flag.to_string(),
+                Some(Value::Number(number)) => return number.to_string(),
+                _ => {}
+            }
+        }
+        self.absent.to_owned()
+    }
+}
+
+/// What one pass over an object after admission found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Finished {
+    /// Every mistake; the write must be refused when there is one.
+    pub errors: FieldErrors,
+    /// Sent to the client as headers.
+    pub warnings: Vec<String>,
+}
+
 /// A column of the Table that `kubectl get` shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Column {
@@ -111,6 +162,32 @@ pub struct Column {
     pub description: &'static str,
     /// 0 always shown, 1 with `-o wide`.
     pub priority: i32,
+}
+
+impl Column {
+    /// The name column, with the description every kind gives it.
+    pub const NAME: Self =
+        Self { name: "Name", kind: "string", format: "name", description: "The object's name.", priority: 0 };
+
+    /// The age column.
+    pub const AGE: Self = Self::text("Age", "Time since the object was created.");
+
+    /// A column of text that is always shown.
+    pub const fn text(name: &'static str, description: &'static str) -> Self {
+        Self { name, kind: "string", format: "", description, priority: 0 }
+    }
+
+    /// A column of whole numbers that is always shown.
+    pub const fn number(name: &'static str, description: &'static str) -> Self {
+        Self { name, kind: "integer", format: "", description, priority: 0 }
+    }
+
+    /// The same column, shown with `-o wide` only.
+    #[must_use]
+    pub const fn wide(mut self) -> Self {
+        self.priority = 1;
+        self
+    }
 }
 
 /// One cell of a row.
@@ -143,16 +220,35 @@ pub trait Kind: Send + Sync + 'static {
     /// What an update may not change, taken from the old object, after admission.
     fn prepare_update(_ctx: &Ctx, _new: &mut Self::Object, _old: &Self::Object) {}
 
-    /// Addresses and ports the object needs.
-    fn claims(_ctx: &Ctx, _new: &Self::Object, _old: Option<&Self::Object>) -> Claims {
+    /// True for a kind that claims addresses or ports.
+    const CLAIMS: bool = false;
+
+    /// Fills the fields that allocation depends on, and says which addresses and ports the object
+    /// needs and which of the old object it no longer needs.
+    fn claims(_ctx: &Ctx, _new: &mut Self::Object, _old: Option<&Self::Object>, _errors: &mut FieldErrors) -> Claims {
         Claims::default()
     }
+
+    /// What a stored object holds: to give back when it is deleted, and to compare in the repair loop.
+    fn held(_object: &Self::Object) -> Vec<Claim> {
+        Vec::new()
+    }
+
+    /// False spares the decoding when the kind has no defaults.
+    const HAS_DEFAULTS: bool = true;
+
+    /// Pointers to fields that must be there and whose absence the typed view cannot show, with the
+    /// detail of the message. Other mistakes at the same path are then left out.
+    const REQUIRED: &'static [(&'static str, &'static str)] = &[];
 
     /// Every mistake in the object, beyond metadata (which is checked for all kinds).
     fn validate(_ctx: &Ctx, _object: &Self::Object, _errors: &mut FieldErrors) {}
 
     /// Every mistake in the change.
     fn validate_update(_ctx: &Ctx, _new: &Self::Object, _old: &Self::Object, _errors: &mut FieldErrors) {}
+
+    /// Every mistake in a change of status, through the `status` subresource.
+    fn validate_status(_ctx: &Ctx, _new: &Self::Object, _old: &Self::Object, _errors: &mut FieldErrors) {}
 
     /// Warnings for the client, sent as headers.
     fn warnings(_ctx: &Ctx, _new: &Self::Object, _old: Option<&Self::Object>) -> Vec<String> {
@@ -162,13 +258,23 @@ pub trait Kind: Send + Sync + 'static {
     /// How a name of this kind must look; the messages of what is wrong with it.
     fn name_rule(name: &str) -> Vec<String>;
 
-    /// Selectable fields beyond `metadata.name` and `metadata.namespace`.
-    fn selectable(_object: &Self::Object) -> Fields {
-        Fields::new()
+    /// The fields a field selector may name, beyond `metadata.name` and `metadata.namespace`.
+    const SELECTABLE: &'static [Selectable] = &[];
+
+    /// True when the kind's field selectors are checked by its own list, which words the refusal of
+    /// an unknown field differently.
+    const OWN_FIELD_LABELS: bool = !Self::SELECTABLE.is_empty();
+
+    /// The kind whose form is stored, when it is not this one.
+    fn stored_as() -> Option<&'static dyn AnyKind> {
+        None
     }
 
-    /// The fields a field selector may name, beyond `metadata.name` and `metadata.namespace`.
-    const SELECTABLE: &'static [&'static str] = &[];
+    /// This kind's form to the stored one.
+    fn to_stored(_object: &mut Value) {}
+
+    /// The stored form to this kind's.
+    fn from_stored(_object: &mut Value) {}
 
     /// The columns of its Table.
     fn columns() -> Columns<Self::Object>;
@@ -177,7 +283,12 @@ pub trait Kind: Send + Sync + 'static {
 /// A kind as the write path sees it: JSON trees in and out. Built-in and custom kinds alike.
 ///
 /// The order of one write is: [`defaults`](AnyKind::defaults) → mutating admission →
-/// [`claims`](AnyKind::claims) → `prepare_*` → [`validate`](AnyKind::validate) → validating admission.
+/// [`claims`](AnyKind::claims) → [`finish`](AnyKind::finish) (prepare, validate, warn: one decode) →
+/// validating admission → [`to_stored`](AnyKind::to_stored) → encode.
+///
+/// The stored object of an update keeps what a client cannot set: `prepare_*` restores generation,
+/// status and the like, but name, uid, resourceVersion and timestamps of `metadata` are the write
+/// path's.
 pub trait AnyKind: Send + Sync + 'static {
     fn shape(&self) -> &'static Shape;
 
@@ -187,27 +298,52 @@ pub trait AnyKind: Send + Sync + 'static {
     /// Fills unset fields. Fails only when the tree does not fit the type.
     fn defaults(&self, ctx: &Ctx, object: &mut Value) -> status::Result<()>;
 
+    /// Fills what allocation depends on and says what to claim; fails with 422 when the wish itself
+    /// is wrong. Without claims of its own a kind answers at once, without decoding.
+    fn claims(&self, ctx: &Ctx, new: &mut Value, old: Option<&Value>) -> status::Result<Claims>;
+
+    /// What a stored object holds.
+    fn held(&self, object: &Value) -> status::Result<Vec<Claim>>;
+
     /// Drops status, sets generation, then the kind's own rules.
     fn prepare_create(&self, ctx: &Ctx, object: &mut Value) -> status::Result<()>;
 
     /// Keeps status (or spec, for `/status`), moves generation, then the kind's own rules.
     fn prepare_update(&self, ctx: &Ctx, new: &mut Value, old: &Value) -> status::Result<()>;
 
-    fn claims(&self, ctx: &Ctx, new: &Value, old: Option<&Value>) -> status::Result<Claims>;
-
     /// Metadata and the kind's own rules, for create (`old` is `None`) and update; all mistakes.
     fn validate(&self, ctx: &Ctx, new: &Value, old: Option<&Value>) -> status::Result<FieldErrors>;
 
     fn warnings(&self, ctx: &Ctx, new: &Value, old: Option<&Value>) -> Vec<String>;
 
-    /// Selectable fields, `metadata.name` and `metadata.namespace` included.
+    /// `prepare_create` or `prepare_update`, `validate` and `warnings` in one pass that decodes each
+    /// object once. The write path uses this one.
+    fn finish(&self, ctx: &Ctx, new: &mut Value, old: Option<&Value>) -> status::Result<Finished>;
+
+    /// Selectable fields, `metadata.name` and (for namespaced kinds) `metadata.namespace` included.
     fn fields(&self, object: &Value) -> Fields;
 
     /// True when a field selector may name `field`.
     fn is_selectable(&self, field: &str) -> bool;
 
+    /// The 400 text for a field selector that names an unknown field.
+    fn unknown_field(&self, field: &str) -> String;
+
     fn columns(&self) -> &'static [Column];
 
     /// One row of the Table.
     fn row(&self, object: &Value, now: Timestamp) -> status::Result<(Vec<Cell>, RowConditions)>;
+
+    /// The same straight from stored bytes, which spares the tree.
+    fn row_of_bytes(&self, object: &[u8], now: Timestamp) -> status::Result<(Vec<Cell>, RowConditions)>;
+
+    /// The kind whose form is stored, when it is not this one: then reads convert with
+    /// [`from_stored`](AnyKind::from_stored), and there is one watch cache, the stored kind's.
+    fn stored_as(&self) -> Option<&'static dyn AnyKind>;
+
+    /// This kind's form to the stored one, `kind` and `apiVersion` included.
+    fn to_stored(&self, object: &mut Value);
+
+    /// The stored form to this kind's, `kind` and `apiVersion` included.
+    fn from_stored(&self, object: &mut Value);
 }

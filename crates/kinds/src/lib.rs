@@ -6,6 +6,10 @@
 
 pub mod kind;
 pub mod shape;
+pub mod view;
 
-pub use kind::{AnyKind, Cell, Claim, ClaimKind, Claims, Column, Columns, Ctx, Fields, Kind, User, Verb};
-pub use shape::{Scope, Shape};
+pub use kind::{
+    AnyKind, Cell, Claim, ClaimKind, Claims, Column, Columns, Ctx, Fields, Finished, Kind, RowConditions, Selectable,
+    User, Verb,
+};
+pub use shape::{Keep, Scope, Shape};

@@ -75,6 +75,12 @@ pub struct Shape {
     pub subresources: &'static [Subresource],
     /// `metadata.generation` starts at 1 and grows when anything but metadata and status changed.
     pub has_generation: bool,
+    /// Create keeps the status that was sent (Node).
+    pub status_on_create: bool,
+    /// A change of annotations moves the generation too (Deployment).
+    pub annotations_count: bool,
+    /// What of `metadata` a write to `/status` may not change, beside what no write may.
+    pub status_keeps: &'static [&'static str],
     /// PUT on an absent object creates it.
     pub create_on_update: bool,
     /// PUT without a resourceVersion overwrites.
@@ -106,6 +112,9 @@ impl Shape {
             scale: None,
             subresources: &[],
             has_generation: false,
+            status_on_create: false,
+            annotations_count: false,
+            status_keeps: &[],
             create_on_update: false,
             unconditional_update: true,
             propagation: Propagation::Background,
@@ -127,10 +136,38 @@ impl Shape {
         Self::base(group, version, kind, plural, Scope::Cluster)
     }
 
-    /// The singular name; the lower-cased kind unless set.
+    /// The singular name, as discovery prints it.
     #[must_use]
     pub const fn singular(mut self, name: &'static str) -> Self {
         self.singular = name;
+        self
+    }
+
+    /// Tracks generation without a status subresource (EndpointSlice), or beside one.
+    #[must_use]
+    pub const fn generation(mut self) -> Self {
+        self.has_generation = true;
+        self
+    }
+
+    /// Create keeps the status that was sent.
+    #[must_use]
+    pub const fn status_on_create(mut self) -> Self {
+        self.status_on_create = true;
+        self
+    }
+
+    /// A change of annotations moves the generation.
+    #[must_use]
+    pub const fn annotations_count(mut self) -> Self {
+        self.annotations_count = true;
+        self
+    }
+
+    /// Metadata fields that a write to `/status` takes from the stored object.
+    #[must_use]
+    pub const fn status_keeps(mut self, fields: &'static [&'static str]) -> Self {
+        self.status_keeps = fields;
         self
     }
 
