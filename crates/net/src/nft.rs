@@ -1,0 +1,71 @@
+//! The only door to the kernel's rules: a transaction as text to `nft -f -`, all or nothing.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use stdx::{ClockExt, SharedClock};
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
+
+/// Why a transaction did not happen. The kernel's state is as before in every case but `TimedOut`,
+/// after which it is unknown: load the whole table.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// `nft` cannot be run; final until it is installed.
+    #[error("cannot run nft: {0}")]
+    Program(#[from] std::io::Error),
+    /// The kernel or the parser refused; the text says which object.
+    #[error("{0}")]
+    Refused(String),
+    /// No answer in time; try a full load.
+    #[error("nft did not answer within {0:?}")]
+    TimedOut(Duration),
+}
+
+/// Something that applies transactions: the kernel, or a recorder in tests.
+#[async_trait::async_trait]
+pub trait Kernel: Send + Sync + 'static {
+    /// Applies `transaction` whole, or fails and changes nothing.
+    async fn apply(&self, transaction: &str) -> Result<(), Error>;
+}
+
+/// The kernel of the network namespace this process is in.
+#[derive(Clone)]
+pub struct Nft {
+    clock: SharedClock,
+}
+
+impl Nft {
+    /// Uses the `nft` program found in PATH.
+    pub fn new(clock: SharedClock) -> Self {
+        Self { clock }
+    }
+}
+
+#[async_trait::async_trait]
+impl Kernel for Nft {
+    async fn apply(&self, transaction: &str) -> Result<(), Error> {
+        const LIMIT: Duration = Duration::from_secs(30);
+        let mut child = Command::new("nft")
+            .args(["-f", "-"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        let stdin = child.stdin.take();
+        let run = async move {
+            if let Some(mut stdin) = stdin {
+                stdin.write_all(transaction.as_bytes()).await?;
+            }
+            child.wait_with_output().await
+        };
+        let output = self.clock.timeout(LIMIT, run).await.map_err(|_| Error::TimedOut(LIMIT))??;
+        if output.status.success() {
+            return Ok(());
+        }
+        let text = String::from_utf8_lossy(&output.stderr);
+        let first: Vec<&str> = text.lines().take(3).collect();
+        Err(Error::Refused(first.join(" / ")))
+    }
+}
