@@ -9,6 +9,16 @@
 //!
 //! The store sees keys and bytes. Nothing here knows a Kubernetes kind.
 
+#[cfg(test)]
+pub mod contract;
+mod history;
+mod memory;
+mod mvcc;
+mod watch;
+
+pub use history::HistoryBounds;
+pub use memory::Memory;
+
 use std::pin::Pin;
 
 use async_trait::async_trait;
@@ -40,6 +50,12 @@ pub enum Expect {
     At(Revision),
 }
 
+/// The longest key.
+pub const MAX_KEY: usize = 4 << 10;
+
+/// The largest value: the largest request body with room for what the server adds.
+pub const MAX_VALUE: usize = 4 << 20;
+
 /// How soon a commit must be acknowledged. It is equally durable either way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Urgency {
@@ -55,6 +71,34 @@ pub enum Urgency {
 pub enum Op {
     Put { key: Bytes, value: Bytes, expect: Expect, urgency: Urgency },
     Delete { key: Bytes, expect: Expect },
+}
+
+impl Op {
+    /// The key it changes.
+    pub fn key(&self) -> &Bytes {
+        match self {
+            Self::Put { key, .. } | Self::Delete { key, .. } => key,
+        }
+    }
+
+    /// What must hold of the key.
+    pub fn expect(&self) -> Expect {
+        match self {
+            Self::Put { expect, .. } | Self::Delete { expect, .. } => *expect,
+        }
+    }
+
+    pub(crate) fn check_size(&self) -> Result<(), Error> {
+        if self.key().len() > MAX_KEY {
+            return Err(Error::TooLarge { bytes: self.key().len(), limit: MAX_KEY });
+        }
+        match self {
+            Self::Put { value, .. } if value.len() > MAX_VALUE => {
+                Err(Error::TooLarge { bytes: value.len(), limit: MAX_VALUE })
+            }
+            Self::Put { .. } | Self::Delete { .. } => Ok(()),
+        }
+    }
 }
 
 /// An acknowledged commit. It is durable.
@@ -101,6 +145,7 @@ pub struct Event {
 
 /// One item of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::large_enum_variant, reason = "nearly every item is an event")]
 pub enum Signal {
     Event(Event),
     /// Every event up to and including this revision has been delivered.
@@ -161,13 +206,14 @@ pub trait Store: Send + Sync + 'static {
     /// Commits one change if its expectation holds.
     async fn commit(&self, op: Op) -> Result<Committed, Error>;
 
-    /// Events of keys that start with `prefix`, after revision `after`.
+    /// Events of keys that start with `prefix`, after revision `after`, which must have happened.
     fn watch(&self, prefix: &[u8], after: Revision) -> Result<WatchStream, Error>;
 
     /// The last acknowledged revision.
     fn revision(&self) -> Revision;
 
-    /// Forgets history before `before`; current entries stay.
+    /// Forgets history before `before`: afterwards `before` is the oldest revision whose state can be
+    /// read and the oldest a watch may start after. Current entries stay.
     async fn compact(&self, before: Revision) -> Result<(), Error>;
 
     /// The oldest revision a watch may start after.
