@@ -8,8 +8,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http_body_util::BodyExt;
 
+pub mod dial;
 pub mod serve;
 pub mod time;
+pub mod tls;
 
 /// A request or response body: frames of bytes, boxed.
 pub type Body = http_body_util::combinators::UnsyncBoxBody<Bytes, BodyError>;

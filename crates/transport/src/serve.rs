@@ -69,7 +69,31 @@ pub async fn serve(
     clock: SharedClock,
     stage: &Stage,
 ) -> std::io::Result<()> {
-    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(tls));
+    run(listener, Some(tokio_rustls::TlsAcceptor::from(Arc::new(tls))), handler, limits, clock, stage).await
+}
+
+/// The same without TLS: for health endpoints on loopback.
+///
+/// # Errors
+/// As [`serve`].
+pub async fn serve_plain(
+    listener: TcpListener,
+    handler: SharedHandler,
+    limits: Limits,
+    clock: SharedClock,
+    stage: &Stage,
+) -> std::io::Result<()> {
+    run(listener, None, handler, limits, clock, stage).await
+}
+
+async fn run(
+    listener: TcpListener,
+    acceptor: Option<tokio_rustls::TlsAcceptor>,
+    handler: SharedHandler,
+    limits: Limits,
+    clock: SharedClock,
+    stage: &Stage,
+) -> std::io::Result<()> {
     let slots = Arc::new(Semaphore::new(limits.connections));
     let connections = Stage::new();
     let mut stopped = std::pin::pin!(stage.stopped());
@@ -116,7 +140,7 @@ async fn accept(
 }
 
 struct Connection {
-    acceptor: tokio_rustls::TlsAcceptor,
+    acceptor: Option<tokio_rustls::TlsAcceptor>,
     handler: SharedHandler,
     limits: Limits,
     clock: SharedClock,
@@ -128,28 +152,33 @@ impl Connection {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "cannot set TCP_NODELAY");
         }
-        let handshake = self.clock.timeout(self.limits.handshake, self.acceptor.accept(stream));
+        let Some(acceptor) = &self.acceptor else {
+            let peer = Peer { address, certificates: Arc::new([]) };
+            return self.speak(TokioIo::new(stream), peer).await;
+        };
+        let handshake = self.clock.timeout(self.limits.handshake, acceptor.accept(stream));
         let stream = match handshake.await {
             Ok(Ok(stream)) => stream,
-            Ok(Err(error)) => {
-                tracing::debug!(%address, %error, "TLS handshake failed");
-                return;
-            }
-            Err(_) => {
-                tracing::debug!(%address, "TLS handshake took too long");
-                return;
-            }
+            Ok(Err(error)) => return tracing::debug!(%address, %error, "TLS handshake failed"),
+            Err(_) => return tracing::debug!(%address, "TLS handshake took too long"),
         };
-        let certificates =
-            stream.get_ref().1.peer_certificates().unwrap_or_default().iter().cloned().collect::<Vec<_>>().into();
-        let peer = Peer { address, certificates };
+        let shown = stream.get_ref().1.peer_certificates().unwrap_or_default();
+        let peer = Peer { address, certificates: shown.iter().cloned().collect::<Vec<_>>().into() };
+        self.speak(TokioIo::new(stream), peer).await;
+    }
+
+    async fn speak<I>(&self, stream: I, peer: Peer)
+    where
+        I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+    {
+        let address = peer.address;
         let handler = self.handler.clone();
         let service = service_fn(move |request: hyper::Request<Incoming>| {
             let (handler, peer) = (handler.clone(), peer.clone());
             async move { answer(handler, peer, request).await }
         });
         let builder = self.builder();
-        let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
+        let connection = builder.serve_connection_with_upgrades(stream, service);
         let mut connection = std::pin::pin!(connection);
         let mut stopping = std::pin::pin!(self.stopping.stopped());
         let end = tokio::select! {

@@ -1,0 +1,199 @@
+//! TLS configurations: on ring, by the injected wall clock, with certificates that can be replaced
+//! while the process runs.
+
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use rustls::client::ResolvesClientCert;
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use rustls::time_provider::TimeProvider;
+use rustls::{
+    ClientConfig, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, ServerConfig, SignatureScheme,
+};
+use stdx::SharedClock;
+
+/// What is wrong with certificates or keys that were given.
+#[derive(Debug, thiserror::Error)]
+pub enum MaterialError {
+    /// Not PEM, or PEM of something else.
+    #[error("cannot read PEM: {0}")]
+    Pem(rustls::pki_types::pem::Error),
+    /// The file holds no certificate.
+    #[error("no certificate found")]
+    Empty,
+    /// The parts do not fit together.
+    #[error("{0}")]
+    Tls(#[from] Error),
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+/// A certificate chain with its key that can be replaced while it is in use: connections made
+/// afterwards use the new one.
+#[derive(Debug)]
+pub struct Identity {
+    current: RwLock<Arc<CertifiedKey>>,
+}
+
+impl Identity {
+    /// From a PEM chain (leaf first) and a PEM key.
+    pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Arc<Self>, MaterialError> {
+        Ok(Arc::new(Self { current: RwLock::new(Arc::new(certified(chain, key)?)) }))
+    }
+
+    /// Replaces chain and key; on an error the old ones stay.
+    pub fn replace(&self, chain: &[u8], key: &[u8]) -> Result<(), MaterialError> {
+        *self.current.write() = Arc::new(certified(chain, key)?);
+        Ok(())
+    }
+
+    fn get(&self) -> Arc<CertifiedKey> {
+        self.current.read().clone()
+    }
+}
+
+fn certified(chain: &[u8], key: &[u8]) -> Result<CertifiedKey, MaterialError> {
+    let chain = certificates(chain)?;
+    let key = PrivateKeyDer::from_pem_slice(key).map_err(MaterialError::Pem)?;
+    Ok(CertifiedKey::from_der(chain, key, &provider())?)
+}
+
+/// The certificates of a PEM bundle; at least one.
+pub fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, MaterialError> {
+    let found = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>().map_err(MaterialError::Pem)?;
+    if found.is_empty() { Err(MaterialError::Empty) } else { Ok(found) }
+}
+
+/// A PEM bundle as trust anchors.
+pub fn roots(pem: &[u8]) -> Result<RootCertStore, MaterialError> {
+    let mut store = RootCertStore::empty();
+    for certificate in certificates(pem)? {
+        store.add(certificate)?;
+    }
+    Ok(store)
+}
+
+impl ResolvesServerCert for Identity {
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.get())
+    }
+}
+
+impl ResolvesClientCert for Identity {
+    fn resolve(&self, _hints: &[&[u8]], _schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        Some(self.get())
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
+}
+
+/// Certificates are judged by the injected wall clock.
+struct Wall(SharedClock);
+
+impl std::fmt::Debug for Wall {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Wall")
+    }
+}
+
+impl TimeProvider for Wall {
+    fn current_time(&self) -> Option<UnixTime> {
+        unix_time(&self.0)
+    }
+}
+
+/// The wall clock in rustls' words.
+pub fn unix_time(clock: &SharedClock) -> Option<UnixTime> {
+    let seconds = u64::try_from(clock.wall().as_second()).ok()?;
+    Some(UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds)))
+}
+
+/// A server's TLS: HTTP/2 and HTTP/1.1. With `ask_client`, clients may show a certificate, and
+/// must then prove that they hold its key; who signed it is judged per request, so that a
+/// certificate that is not trusted (any more) gets a 401 and not a broken connection.
+pub fn server(clock: &SharedClock, identity: Arc<Identity>, ask_client: bool) -> Result<ServerConfig, Error> {
+    let provider = provider();
+    let algorithms = provider.signature_verification_algorithms;
+    let builder = ServerConfig::builder_with_details(provider, Arc::new(Wall(clock.clone())))
+        .with_safe_default_protocol_versions()?;
+    let builder = if ask_client {
+        builder.with_client_cert_verifier(Arc::new(PossessionVerifier { algorithms }))
+    } else {
+        builder.with_no_client_auth()
+    };
+    let mut config = builder.with_cert_resolver(identity);
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+/// A client's TLS: trusts `roots`, shows `identity` when there is one.
+pub fn client(
+    clock: &SharedClock,
+    roots: RootCertStore,
+    identity: Option<Arc<Identity>>,
+) -> Result<ClientConfig, Error> {
+    let builder = ClientConfig::builder_with_details(provider(), Arc::new(Wall(clock.clone())))
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots);
+    Ok(match identity {
+        Some(identity) => builder.with_client_cert_resolver(identity),
+        None => builder.with_no_client_auth(),
+    })
+}
+
+/// Checks only that the client holds the key of the certificate it shows.
+#[derive(Debug)]
+struct PossessionVerifier {
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl ClientCertVerifier for PossessionVerifier {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        rustls::crypto::verify_tls12_signature(message, certificate, signature, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        rustls::crypto::verify_tls13_signature(message, certificate, signature, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
