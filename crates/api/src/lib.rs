@@ -3,6 +3,8 @@
 //! The typed views are `k8s-openapi`'s structs, re-exported as [`k8s`]: used where a human writes
 //! rules. Bytes that leave the server are never serialized from them.
 
+pub mod schema;
+
 pub use k8s_openapi as k8s;
 pub use k8s_openapi::api as types;
 pub use k8s_openapi::apimachinery::pkg as meta;

@@ -1,0 +1,225 @@
+//! Writes the schema table of the built-in kinds from a table of wire facts.
+//!
+//! The facts are two tab-separated files: every field of every type, and every named scalar, list
+//! and map. What comes out is the project's own compact text, read at run time by
+//! `machinery::schema::Table::parse`, whose documentation describes the form.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+
+const OUTPUT: &str = "crates/api/src/schema/builtin.table";
+
+/// `cargo xtask schema --facts DIR`.
+pub fn run(args: &[String]) -> anyhow::Result<()> {
+    let [flag, facts] = args else { bail!("usage: cargo xtask schema --facts DIR") };
+    if flag != "--facts" {
+        bail!("usage: cargo xtask schema --facts DIR");
+    }
+    let facts = PathBuf::from(facts);
+    let fields = read(&facts.join("schema.tsv"))?;
+    let aliases = read(&facts.join("schema-aliases.tsv"))?;
+    let table = render(&fields, &aliases)?;
+    let output = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(OUTPUT);
+    std::fs::write(&output, &table).with_context(|| format!("writing {}", output.display()))?;
+    println!("{OUTPUT}: {} bytes", table.len());
+    Ok(())
+}
+
+fn read(path: &Path) -> anyhow::Result<String> {
+    std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
+}
+
+/// The API group a package of types belongs to.
+fn group_of(package: &str) -> &str {
+    match package {
+        "core" => "",
+        "apiserverinternal" => "internal.apiserver.k8s.io",
+        "apps" | "autoscaling" | "batch" | "extensions" | "policy" => package,
+        "flowcontrol" => "flowcontrol.apiserver.k8s.io",
+        "imagepolicy" => "imagepolicy.k8s.io",
+        "rbac" => "rbac.authorization.k8s.io",
+        "admission" => "admission.k8s.io",
+        "admissionregistration" => "admissionregistration.k8s.io",
+        "apidiscovery" => "apidiscovery.k8s.io",
+        "apiextensions" => "apiextensions.k8s.io",
+        "apiregistration" => "apiregistration.k8s.io",
+        "authentication" => "authentication.k8s.io",
+        "authorization" => "authorization.k8s.io",
+        "certificates" => "certificates.k8s.io",
+        "coordination" => "coordination.k8s.io",
+        "discovery" => "discovery.k8s.io",
+        "events" => "events.k8s.io",
+        "lifecycle" => "lifecycle.k8s.io",
+        "meta" => "meta.k8s.io",
+        "metrics" => "metrics.k8s.io",
+        "networking" => "networking.k8s.io",
+        "node" => "node.k8s.io",
+        "resource" => "resource.k8s.io",
+        "scheduling" => "scheduling.k8s.io",
+        "storage" => "storage.k8s.io",
+        "storagemigration" => "storagemigration.k8s.io",
+        other => other,
+    }
+}
+
+/// Versioned API packages only: `core/v1`, not `runtime`, internal types or examples.
+fn wanted(package: &str) -> bool {
+    let mut parts = package.split('/');
+    let (Some(name), Some(version), None) = (parts.next(), parts.next(), parts.next()) else { return false };
+    version.starts_with('v') && !matches!(name, "custom_metrics" | "external_metrics")
+}
+
+#[derive(Default)]
+struct Package<'a> {
+    aliases: BTreeMap<&'a str, &'a str>,
+    /// In the order of the facts, which is the order of declaration within a type.
+    types: BTreeMap<&'a str, TypeFacts<'a>>,
+}
+
+#[derive(Default)]
+struct TypeFacts<'a> {
+    fields: Vec<[&'a str; 7]>,
+    atomic: bool,
+    union: bool,
+}
+
+fn render(fields: &str, aliases: &str) -> anyhow::Result<String> {
+    let mut packages: BTreeMap<&str, Package<'_>> = BTreeMap::new();
+    for line in aliases.lines().filter(|l| !l.starts_with('#') && !l.is_empty()) {
+        let columns: Vec<&str> = line.split('\t').collect();
+        let [package, name, target] = columns[..] else { bail!("alias line {line:?}") };
+        if wanted(package) {
+            packages.entry(package).or_default().aliases.insert(name, target);
+        }
+    }
+    for line in fields.lines().filter(|l| !l.is_empty()) {
+        if let Some(note) = line.strip_prefix("# ") {
+            let words: Vec<&str> = note.split(' ').collect();
+            if let [package, name, marker] = words[..]
+                && wanted(package)
+                && marker.starts_with('+')
+            {
+                let facts = packages.entry(package).or_default().types.entry(name).or_default();
+                facts.atomic |= marker == "+structType=atomic";
+                facts.union |= marker == "+union";
+            }
+            continue;
+        }
+        let columns: Vec<&str> = line.split('\t').collect();
+        let [package, name, rest @ ..] = &columns[..] else { bail!("field line {line:?}") };
+        if !wanted(package) {
+            continue;
+        }
+        let row: [&str; 7] = rest.try_into().with_context(|| format!("field line {line:?}"))?;
+        packages.entry(package).or_default().types.entry(name).or_default().fields.push(row);
+    }
+
+    declare_empty(&mut packages);
+    let mut out =
+        String::from("# Generated by `cargo xtask schema`; do not edit. The form: machinery::schema::Table::parse.\n");
+    for (package, content) in &packages {
+        let (name, _) = package.split_once('/').context("a package has a version")?;
+        let group = group_of(name);
+        writeln!(out, "package {package} {}", if group.is_empty() { "-" } else { group })?;
+        for (name, target) in &content.aliases {
+            if !content.types.get(name).is_some_and(|t| !t.fields.is_empty()) {
+                writeln!(out, "alias {name} {target}")?;
+            }
+        }
+        for (name, facts) in &content.types {
+            out.push_str("type ");
+            out.push_str(name);
+            if facts.atomic {
+                out.push_str(" atomic");
+            }
+            if facts.union {
+                out.push_str(" union");
+            }
+            out.push('\n');
+            for field in &facts.fields {
+                render_field(&mut out, field)?;
+            }
+        }
+    }
+    Ok(out)
+}
+
+/// Structs without fields have no line among the facts; they show only where they are referred to.
+fn declare_empty<'a>(packages: &mut BTreeMap<&'a str, Package<'a>>) {
+    const ELSEWHERE: &[&str] = &["string", "bool", "byte", "int32", "int64", "float64", "interface{}"];
+    for (package, content) in packages.iter_mut() {
+        let special: &[&str] = match package.split('/').next() {
+            Some("meta") => &["Time", "MicroTime", "Duration", "FieldsV1"],
+            Some("apiextensions") => {
+                &["JSON", "JSONSchemaPropsOrArray", "JSONSchemaPropsOrBool", "JSONSchemaPropsOrStringArray"]
+            }
+            _ => &[],
+        };
+        let types = content.types.values().flat_map(|t| t.fields.iter().map(|f| f[2]));
+        let empty: Vec<&str> = types
+            .chain(content.aliases.values().copied())
+            .map(|t| t.rsplit(']').next().unwrap_or(t))
+            .filter(|t| !t.contains('.') && !ELSEWHERE.contains(t) && !special.contains(t))
+            .filter(|t| !content.types.contains_key(t) && !content.aliases.contains_key(t))
+            .collect();
+        for name in empty {
+            println!("{package}.{name} has no fields");
+            content.types.insert(name, TypeFacts::default());
+        }
+    }
+}
+
+fn render_field(out: &mut String, field: &[&str; 7]) -> anyhow::Result<()> {
+    let [name, tag, go_type, flags, strategic, apply, default] = *field;
+    write!(out, " {name} {} {go_type}", if tag.is_empty() { "-" } else { tag })?;
+    let mut letters = String::new();
+    let mut gate = "";
+    for flag in flags.split(' ').filter(|f| !f.is_empty()) {
+        match flag {
+            "omitempty" => letters.push('o'),
+            "omitzero" => letters.push('z'),
+            "ptr" => letters.push('p'),
+            "required" => letters.push('r'),
+            "optional" => letters.push('i'),
+            "inline" | "nullable" => {}
+            other => gate = other.strip_prefix("gate:").with_context(|| format!("flag {other:?} of {name}"))?,
+        }
+    }
+    write!(out, " {}", if letters.is_empty() { "-" } else { &letters })?;
+    match strategic.split_once('/') {
+        Some(("merge", key)) => write!(out, " merge={key}")?,
+        Some(("merge,retainKeys", key)) => write!(out, " retain merge={key}")?,
+        None if strategic.is_empty() => {}
+        None if strategic == "merge" => out.push_str(" merge"),
+        None if strategic == "replace" => out.push_str(" replace"),
+        None if strategic == "retainKeys" => out.push_str(" retain"),
+        _ => bail!("strategic merge {strategic:?} of {name}"),
+    }
+    match apply {
+        "" | "list atomic" | "map granular" => {}
+        "struct granular" => out.push_str(" granular"),
+        "list set" => out.push_str(" set"),
+        "map atomic" => out.push_str(" atomic"),
+        other => {
+            let keys = other.strip_prefix("list map[").and_then(|k| k.strip_suffix(']'));
+            write!(out, " keys={}", keys.with_context(|| format!("list type {other:?} of {name}"))?)?;
+        }
+    }
+    if !gate.is_empty() {
+        write!(out, " gate={gate}")?;
+    }
+    // A default that names a constant is spelled out by the constant's value.
+    let default = match default {
+        "ref(AzureDataDiskCachingReadWrite)" => "\"ReadWrite\"",
+        "ref(AzureSharedBlobDisk)" => "\"Shared\"",
+        other => other,
+    };
+    if !default.is_empty() {
+        write!(out, " default={}", default.replace(' ', ""))?;
+    }
+    out.push('\n');
+    Ok(())
+}
