@@ -3,7 +3,16 @@
 //! The typed views are `k8s-openapi`'s structs, re-exported as [`k8s`]: used where a human writes
 //! rules. Bytes that leave the server are never serialized from them.
 
+pub mod affinity;
+pub mod owner;
+pub mod pod;
+pub mod resources;
 pub mod schema;
+mod selector;
+pub mod taint;
+pub mod wait;
+
+pub use selector::{selector, selector_or_nothing};
 
 pub use k8s_openapi as k8s;
 pub use k8s_openapi::api as types;
