@@ -276,6 +276,20 @@ pub trait Kind: Send + Sync + 'static {
     /// The stored form to this kind's.
     fn from_stored(_object: &mut Value) {}
 
+    /// How many seconds an object stays once its deletion was asked for (`asked` is the client's wish);
+    /// `None` for kinds whose objects go at once unless finalizers hold them.
+    fn grace(_object: &Value, _asked: Option<i64>) -> Option<i64> {
+        None
+    }
+
+    /// What the beginning of a deletion changes beside `metadata`.
+    fn begin_deletion(_object: &mut Value) {}
+
+    /// True while something beside `metadata.finalizers` holds a deleted object.
+    fn is_held(_object: &Value) -> bool {
+        false
+    }
+
     /// The columns of its Table.
     fn columns() -> Columns<Self::Object>;
 }
@@ -319,6 +333,19 @@ pub trait AnyKind: Send + Sync + 'static {
     /// `prepare_create` or `prepare_update`, `validate` and `warnings` in one pass that decodes each
     /// object once. The write path uses this one.
     fn finish(&self, ctx: &Ctx, new: &mut Value, old: Option<&Value>) -> status::Result<Finished>;
+
+    /// How many seconds an object stays once its deletion was asked for; `None`: it goes at once.
+    fn grace(&self, _object: &Value, _asked: Option<i64>) -> Option<i64> {
+        None
+    }
+
+    /// What the beginning of a deletion changes beside `metadata`.
+    fn begin_deletion(&self, _object: &mut Value) {}
+
+    /// True while something beside `metadata.finalizers` holds a deleted object.
+    fn is_held(&self, _object: &Value) -> bool {
+        false
+    }
 
     /// Selectable fields, `metadata.name` and (for namespaced kinds) `metadata.namespace` included.
     fn fields(&self, object: &Value) -> Fields;

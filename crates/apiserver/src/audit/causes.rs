@@ -35,21 +35,19 @@ pub struct Causes {
     pub trusted: bool,
 }
 
-/// Reads `Pintle-Cause: <resource>/<namespace>/<name>@<revision>[, …]` (an empty namespace for
-/// cluster scope: `nodes//n1@7`). What cannot be read is skipped: a cause never fails a write.
+/// Reads `Pintle-Cause: <resource>/[<namespace>/]<name>@<revision>[, …]`. What cannot be read is
+/// skipped: a cause never fails a write.
 pub fn parse(header: &str) -> Vec<Cause> {
     header.split(',').map(str::trim).filter(|part| part.len() <= MAX_CAUSE).filter_map(one).take(MAX_CAUSES).collect()
 }
 
 fn one(text: &str) -> Option<Cause> {
     let (object, revision) = text.rsplit_once('@')?;
-    let mut parts = object.splitn(3, '/');
-    let (resource, namespace, name) = (parts.next()?, parts.next()?, parts.next()?);
-    if resource.is_empty() || name.is_empty() {
+    let (resource, name) = object.split_once('/')?;
+    if resource.is_empty() || name.split('/').any(str::is_empty) || name.matches('/').count() > 1 {
         return None;
     }
-    let name = if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") };
-    Some(Cause { resource: resource.to_owned(), name, revision: revision.parse().ok()? })
+    Some(Cause { resource: resource.to_owned(), name: name.to_owned(), revision: revision.parse().ok()? })
 }
 
 /// One write that happened.
@@ -122,8 +120,12 @@ mod tests {
         let cases: &[(&str, Vec<Cause>)] = &[
             ("", vec![]),
             ("replicasets.apps/default/web@7", vec![cause("replicasets.apps", "default/web", 7)]),
-            ("nodes//n1@3, x, pods/a/b@", vec![cause("nodes", "n1", 3)]),
-            ("roles/ns/system:a/b@1", vec![cause("roles", "ns/system:a/b", 1)]),
+            ("nodes/n1@3, x, pods/a/b@", vec![cause("nodes", "n1", 3)]),
+            (
+                "roles.rbac.authorization.k8s.io/ns/system:a@1",
+                vec![cause("roles.rbac.authorization.k8s.io", "ns/system:a", 1)],
+            ),
+            ("pods/a/b/c@1, pods//a@1, /a@1", vec![]),
             ("@@@///,,,", vec![]),
         ];
         for (header, want) in cases {
