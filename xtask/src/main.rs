@@ -1,14 +1,18 @@
 //! Developer tool: generate, tidy, bench and fixtures.
 
 mod schema;
+mod tidy;
 
 fn main() -> anyhow::Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let (command, rest) = args.split_first().map_or(("help", &[] as &[String]), |(c, rest)| (c.as_str(), rest));
     match command {
         "schema" => schema::run(rest),
+        "tidy" => tidy::run(),
         _ => {
-            println!("cargo xtask COMMAND\n\n  schema --facts DIR   write the schema table of the built-in kinds");
+            println!(
+                "cargo xtask COMMAND\n\n  schema --facts DIR   write the schema table of the built-in kinds\n  tidy                 check what no compiler checks"
+            );
             Ok(())
         }
     }
