@@ -1,1 +1,48 @@
-//! client
+//! How components talk to the API server, and the machinery every controller shares.
+//!
+//! ```text
+//!   transport::Handler (HTTPS, or the API server in process)
+//!        ▲
+//!     Client ── Api<K>              one request: typed or raw, causes attached to writes
+//!        ▲
+//!     Informer<V>                   list and watch; bytes and the view V, indexed; barriers
+//!        │ Change<V>
+//!        ▼
+//!     Queue<K> ── controller::run   the only watch–queue–retry loop
+//!        │
+//!     reconcile(key, pass)          observe → plan → apply; pass.hold(informer.reached(revision))
+//! ```
+//!
+//! Beside them: the event [`events::Recorder`], the [`waits::Publisher`], [`lease`] renewal and
+//! leader election, kubeconfig files, [`discovery`], and [`delegated`] authentication and
+//! authorization for components that serve.
+//!
+//! Nothing here knows a storage or the server's insides: in process and over HTTPS a component is
+//! the same kind of client under its own identity.
+
+pub mod api;
+pub mod causes;
+pub mod client;
+pub mod controller;
+pub mod delegated;
+pub mod discovery;
+mod error;
+pub mod events;
+pub mod informer;
+pub mod lease;
+pub mod object;
+pub mod params;
+pub mod queue;
+pub mod resource;
+pub mod waits;
+pub mod watch;
+
+pub use api::{Api, List};
+pub use causes::Cause;
+pub use client::{Client, TokenSource};
+pub use error::{Error, Result};
+pub use informer::{Cached, Change, Informer};
+pub use object::{Key, Meta, OwnerRef};
+pub use params::{DeleteParams, ListParams, Patch, Propagation, WatchParams};
+pub use queue::Queue;
+pub use resource::Resource;

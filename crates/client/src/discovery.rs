@@ -1,0 +1,109 @@
+//! Which resources the server has: read from the discovery endpoints every server speaks.
+
+use serde::Deserialize;
+
+use crate::client::{Call, Client};
+use crate::error::{Error, Result};
+use crate::resource::Resource;
+
+/// A resource with the verbs it answers to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Served {
+    pub resource: Resource,
+    pub verbs: Vec<String>,
+}
+
+impl Served {
+    /// True when the resource answers to all of `verbs`.
+    pub fn can(&self, verbs: &[&str]) -> bool {
+        verbs.iter().all(|v| self.verbs.iter().any(|have| have == v))
+    }
+}
+
+/// What the server has, each resource once in its preferred version; and the groups that failed.
+#[derive(Clone, Debug, Default)]
+pub struct Discovered {
+    pub resources: Vec<Served>,
+    /// Group and version with the error, of those that could not be read.
+    pub failed: Vec<(String, String)>,
+}
+
+#[derive(Deserialize)]
+struct Versions {
+    versions: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Groups {
+    groups: Vec<Group>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Group {
+    name: String,
+    versions: Vec<GroupVersion>,
+    preferred_version: Option<GroupVersion>,
+}
+
+#[derive(Clone, Deserialize, PartialEq)]
+struct GroupVersion {
+    version: String,
+}
+
+#[derive(Deserialize)]
+struct Resources {
+    resources: Vec<Entry>,
+}
+
+#[derive(Deserialize)]
+struct Entry {
+    name: String,
+    kind: String,
+    namespaced: bool,
+    #[serde(default)]
+    verbs: Vec<String>,
+}
+
+/// Reads everything the server has. Fails only when the list of groups cannot be read.
+pub async fn discover(client: &Client) -> Result<Discovered> {
+    let mut out = Discovered::default();
+    let core: Versions = read(client, "/api").await?;
+    let groups: Groups = read(client, "/apis").await?;
+    for version in &core.versions {
+        add(client, "", version, &mut out).await;
+    }
+    for group in &groups.groups {
+        // The preferred version first: a resource is taken from the first version that has it.
+        let preferred = group.preferred_version.iter();
+        let others = group.versions.iter().filter(|v| Some(*v) != group.preferred_version.as_ref());
+        for version in preferred.chain(others) {
+            add(client, &group.name, &version.version, &mut out).await;
+        }
+    }
+    Ok(out)
+}
+
+async fn add(client: &Client, group: &str, version: &str, out: &mut Discovered) {
+    let path = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
+    let list: Resources = match read(client, &path).await {
+        Ok(list) => list,
+        Err(error) => {
+            let name = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+            out.failed.push((name, error.to_string()));
+            return;
+        }
+    };
+    for entry in list.resources {
+        let is_known = |s: &Served| *s.resource.group == *group && *s.resource.plural == *entry.name;
+        if entry.name.contains('/') || out.resources.iter().any(is_known) {
+            continue;
+        }
+        let resource = Resource::new(group, version, &entry.name, &entry.kind, entry.namespaced);
+        out.resources.push(Served { resource, verbs: entry.verbs });
+    }
+}
+
+async fn read<T: serde::de::DeserializeOwned>(client: &Client, path: &str) -> Result<T> {
+    serde_json::from_slice(&client.send(Call::get(path)).await?).map_err(Error::decode)
+}

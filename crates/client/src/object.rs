@@ -1,0 +1,131 @@
+//! What every object tells about itself, read from its bytes without reading the rest.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Deserializer};
+
+use crate::error::{Error, Result};
+
+/// Names an object within its resource. The namespace is empty for cluster scope.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key {
+    pub namespace: String,
+    pub name: String,
+}
+
+impl Key {
+    /// A key from its parts.
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespace.is_empty() { f.write_str(&self.name) } else { write!(f, "{}/{}", self.namespace, self.name) }
+    }
+}
+
+/// `metadata.ownerReferences[*]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct OwnerRef {
+    pub api_version: String,
+    pub kind: String,
+    pub name: String,
+    pub uid: String,
+    #[serde(deserialize_with = "or_default")]
+    pub controller: bool,
+    #[serde(deserialize_with = "or_default")]
+    pub block_owner_deletion: bool,
+}
+
+/// The part of `metadata` that controllers decide on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Meta {
+    #[serde(deserialize_with = "or_default")]
+    pub name: String,
+    #[serde(deserialize_with = "or_default")]
+    pub namespace: String,
+    #[serde(deserialize_with = "or_default")]
+    pub uid: String,
+    #[serde(rename = "resourceVersion", deserialize_with = "revision")]
+    pub revision: u64,
+    #[serde(deserialize_with = "or_default")]
+    pub generation: i64,
+    pub creation_timestamp: Option<Timestamp>,
+    pub deletion_timestamp: Option<Timestamp>,
+    pub deletion_grace_period_seconds: Option<i64>,
+    #[serde(deserialize_with = "or_default")]
+    pub labels: BTreeMap<String, String>,
+    #[serde(deserialize_with = "or_default")]
+    pub owner_references: Vec<OwnerRef>,
+    #[serde(deserialize_with = "or_default")]
+    pub finalizers: Vec<String>,
+}
+
+impl Meta {
+    /// The key of the object.
+    pub fn key(&self) -> Key {
+        Key { namespace: self.namespace.clone(), name: self.name.clone() }
+    }
+
+    /// Being deleted.
+    pub fn is_deleting(&self) -> bool {
+        self.deletion_timestamp.is_some()
+    }
+
+    /// The one owner that manages the object.
+    pub fn controller(&self) -> Option<&OwnerRef> {
+        self.owner_references.iter().find(|o| o.controller)
+    }
+
+    /// True when a finalizer of this name is set.
+    pub fn has_finalizer(&self, name: &str) -> bool {
+        self.finalizers.iter().any(|f| f == name)
+    }
+}
+
+fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(d: D) -> Result<T, D::Error> {
+    Ok(Option::<T>::deserialize(d)?.unwrap_or_default())
+}
+
+fn revision<'de, D: Deserializer<'de>>(d: D) -> Result<u64, D::Error> {
+    let text = Option::<String>::deserialize(d)?.unwrap_or_default();
+    if text.is_empty() { Ok(0) } else { text.parse().map_err(serde::de::Error::custom) }
+}
+
+#[derive(Deserialize)]
+struct Envelope {
+    #[serde(default)]
+    metadata: Meta,
+}
+
+/// Reads the metadata of an object's JSON.
+pub fn meta(json: &[u8]) -> Result<Meta> {
+    serde_json::from_slice::<Envelope>(json).map(|e| e.metadata).map_err(Error::decode)
+}
+
+/// The resourceVersion of a typed object as a number; 0 when it has none.
+pub fn revision_of<K: api::Object>(object: &K) -> u64 {
+    object.metadata().resource_version.as_deref().and_then(|v| v.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metadata_is_read_and_nulls_are_empty() {
+        let meta = meta(
+            br#"{"kind":"Pod","metadata":{"name":"a","namespace":"b","resourceVersion":"12","labels":null,
+               "ownerReferences":[{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"r","uid":"u","controller":true}]}}"#,
+        )
+        .expect("valid");
+        assert_eq!((meta.key().to_string(), meta.revision), ("b/a".to_owned(), 12));
+        assert_eq!(meta.controller().map(|o| o.uid.as_str()), Some("u"));
+    }
+}
