@@ -15,6 +15,7 @@ pub mod cacher;
 pub mod chain;
 pub mod discovery;
 pub mod encode;
+pub mod objects;
 pub mod openapi;
 pub mod registry;
 pub mod request;

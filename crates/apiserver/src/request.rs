@@ -33,6 +33,16 @@ pub struct RequestInfo {
     pub resource: String,
     pub subresource: String,
     pub name: String,
+    /// What a list, watch or deletecollection selects by field, as the client wrote it.
+    pub field_selector: String,
+}
+
+impl RequestInfo {
+    /// True when the field selector demands that `field` is `value`.
+    pub fn selects(&self, field: &str, value: &str) -> bool {
+        machinery::fields::Selector::parse(&self.field_selector)
+            .is_ok_and(|selector| selector.requires_exact(field) == Some(value))
+    }
 }
 
 /// Parses a request line. Fails on paths that no client means: bad escapes, `..`, NUL, over-long.
@@ -95,6 +105,9 @@ pub fn parse(method: &Method, path: &str, query: &Query) -> status::Result<Reque
             }
             "delete" => info.verb = "deletecollection".into(),
             _ => {}
+        }
+        if matches!(info.verb.as_str(), "list" | "watch" | "deletecollection") {
+            info.field_selector = query.get("fieldSelector").unwrap_or_default().to_owned();
         }
     }
     Ok(info)

@@ -1,1 +1,3 @@
 //! What a cluster holds before anybody asked: namespaces, roles, priority classes.
+
+pub mod roles;
