@@ -125,7 +125,7 @@ fn render(fields: &str, aliases: &str) -> anyhow::Result<String> {
         let group = group_of(name);
         writeln!(out, "package {package} {}", if group.is_empty() { "-" } else { group })?;
         for (name, target) in &content.aliases {
-            if !content.types.get(name).is_some_and(|t| !t.fields.is_empty()) {
+            if content.types.get(name).is_none_or(|t| t.fields.is_empty()) {
                 writeln!(out, "alias {name} {target}")?;
             }
         }

@@ -10,6 +10,8 @@
 //! fields a type has, and drives decoding, encoding, merging and OpenAPI alike. User mistakes
 //! accumulate as [`field::FieldErrors`]; what a client sees of a failure is a [`status::Status`].
 
+pub mod decode;
+pub mod encode;
 pub mod field;
 pub mod fields;
 pub mod labels;

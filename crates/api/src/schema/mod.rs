@@ -3,6 +3,8 @@
 //! `builtin.table` is generated (`cargo xtask schema`); `own.table` holds the kinds of this project.
 
 #[cfg(test)]
+mod golden;
+#[cfg(test)]
 mod tests;
 
 use std::sync::{Arc, LazyLock};

@@ -11,6 +11,7 @@
 //! ```
 
 mod parse;
+pub(crate) use parse::MAX_FIELDS;
 #[cfg(test)]
 mod tests;
 
@@ -165,7 +166,7 @@ impl<'a> Inner<'a> {
         self.table.go_name(self.shape)
     }
 
-    pub(crate) fn id(self) -> ShapeRef<'a> {
+    pub(crate) fn shape_ref(self) -> ShapeRef<'a> {
         ShapeRef { table: self.table, shape: self.shape }
     }
 }
@@ -455,6 +456,11 @@ impl Type {
     /// `PodSpec`.
     pub fn name(&self) -> &str {
         self.get().name()
+    }
+
+    /// The type of another kind of the same table.
+    pub(crate) fn sibling(&self, group: &str, version: &str, kind: &str) -> Option<Self> {
+        self.table.of(group, version, kind)
     }
 
     /// The fields of the JSON object in declaration order, embedded structs flattened.

@@ -1,0 +1,127 @@
+//! Every kind with every field set: decoded strictly and encoded again, not a byte may change.
+//!
+//! The objects come from a folder `shared/golden` beside the repository when there is one; the ones
+//! below travel with it.
+
+use std::path::PathBuf;
+
+use machinery::decode::{self, Format, Strictness};
+use machinery::encode;
+use machinery::schema::Type;
+use serde_json::Value;
+
+use super::of;
+
+fn schema_of(value: &Value) -> Option<Type> {
+    let (version, kind) = (value["apiVersion"].as_str()?, value["kind"].as_str()?);
+    let (group, version) = version.split_once('/').unwrap_or(("", version));
+    of(group, version, kind)
+}
+
+/// The text without white space between tokens.
+fn compact(text: &str) -> String {
+    let (mut out, mut quoted, mut escaped) = (String::new(), false, false);
+    for c in text.chars() {
+        if quoted || !c.is_whitespace() {
+            out.push(c);
+        }
+        quoted = if escaped || c != '"' { quoted } else { !quoted };
+        escaped = quoted && c == '\\' && !escaped;
+    }
+    out
+}
+
+fn round_trip(name: &str, text: &str) -> Result<(), String> {
+    let value: Value = serde_json::from_str(text).map_err(|e| e.to_string())?;
+    let schema = schema_of(&value).ok_or_else(|| format!("{name}: no schema"))?;
+    let decoded = decode::decode(text.as_bytes(), Format::Json, &schema, Strictness::Strict)
+        .map_err(|e| format!("{name}: {e}"))?;
+    let encoded = String::from_utf8(encode::json(&decoded.value, &schema)).map_err(|e| e.to_string())?;
+    let expected = compact(text);
+    if encoded != expected {
+        let at = encoded.bytes().zip(expected.bytes()).take_while(|(a, b)| a == b).count();
+        let window = |s: &str| s.chars().skip(at.saturating_sub(60)).take(160).collect::<String>();
+        return Err(format!("{name}:\n  have {}\n  want {}", window(&encoded), window(&expected)));
+    }
+    Ok(())
+}
+
+pub(super) fn folder() -> Option<PathBuf> {
+    let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().map(|a| a.join("shared/golden")).find(|p| p.is_dir())
+}
+
+#[test]
+fn golden_objects_round_trip() {
+    let Some(folder) = folder() else { return };
+    let mut failures = Vec::new();
+    let mut count = 0;
+    for entry in std::fs::read_dir(folder).expect("the folder opens") {
+        let path = entry.expect("an entry").path();
+        if path.extension().is_none_or(|e| e != "json") {
+            continue;
+        }
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if name.ends_with(".WatchEvent.json") {
+            continue; // A frame around an object, not an object.
+        }
+        count += 1;
+        let text = std::fs::read_to_string(&path).expect("the file opens");
+        failures.extend(round_trip(&name, &text).err());
+        let yaml = std::fs::read(path.with_extension("yaml")).expect("the YAML opens");
+        failures.extend(same_from_yaml(&name, &text, &yaml).err());
+    }
+    assert!(failures.is_empty(), "{} of {count} failed:\n{}", failures.len(), failures.join("\n"));
+    assert!(count > 100, "{count} objects");
+}
+
+fn same_from_yaml(name: &str, text: &str, yaml: &[u8]) -> Result<(), String> {
+    let value: Value = serde_json::from_str(text).map_err(|e| e.to_string())?;
+    let schema = schema_of(&value).ok_or_else(|| format!("{name}: no schema"))?;
+    let read = |bytes: &[u8], format| {
+        decode::decode(bytes, format, &schema, Strictness::Strict).map_err(|e| format!("{name}: {format:?}: {e}"))
+    };
+    if read(text.as_bytes(), Format::Json)? == read(yaml, Format::Yaml)? {
+        Ok(())
+    } else {
+        Err(format!("{name}: YAML reads as something else"))
+    }
+}
+
+#[test]
+fn our_own_fixtures_round_trip() {
+    for text in [
+        r#"{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"a"},"spec":{"finalizers":["kubernetes"]},"status":{"phase":"Active"}}"#,
+        r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","creationTimestamp":"2026-01-02T03:04:05Z"},"data":{"a":"1","b":""}}"#,
+        r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a"},"spec":{"volumes":[{"name":"v","emptyDir":{}}],"containers":[{"name":"c","image":"i","ports":[{"containerPort":80}],"resources":{"limits":{"cpu":"500m","memory":"1Gi"}},"livenessProbe":{"httpGet":{"path":"/","port":"http"},"periodSeconds":5}}],"terminationGracePeriodSeconds":0},"status":{}}"#,
+        r#"{"kind":"Deployment","apiVersion":"apps/v1","metadata":{"name":"a"},"spec":{"replicas":0,"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","resources":{}}]}},"strategy":{"type":"RollingUpdate","rollingUpdate":{"maxSurge":"25%"}}},"status":{}}"#,
+        r#"{"kind":"Service","apiVersion":"v1","metadata":{"name":"a"},"spec":{"ports":[{"port":80,"targetPort":0}]},"status":{"loadBalancer":{}}}"#,
+        r#"{"kind":"EndpointSlice","apiVersion":"discovery.k8s.io/v1","metadata":{"name":"a"},"addressType":"IPv4","endpoints":null,"ports":null}"#,
+        r#"{"kind":"Event","apiVersion":"v1","metadata":{"name":"a"},"involvedObject":{"kind":"Pod"},"source":{},"firstTimestamp":null,"lastTimestamp":null,"eventTime":"2026-01-02T03:04:05.000006Z","reportingComponent":"","reportingInstance":""}"#,
+        r#"{"kind":"Wait","apiVersion":"explain.pintle.dev/v1alpha1","metadata":{"name":"a"},"layer":"scheduler","code":"NoNode","object":{"kind":"Pod","name":"p"},"since":"2026-01-02T03:04:05Z"}"#,
+        r#"{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1","metadata":{"name":"a"},"spec":{"group":"g","names":{"plural":"as","kind":"A"},"scope":"Namespaced","versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":{"type":"object","default":{"b":1,"c":[null]},"items":{"type":"string"},"additionalProperties":true,"x-kubernetes-preserve-unknown-fields":true}}}},"subresources":{"status":{}}}]},"status":{"conditions":null,"acceptedNames":{"plural":"","kind":""},"storedVersions":null}}"#,
+    ] {
+        round_trip(&text[..40], text).expect("the same bytes");
+    }
+}
+
+#[test]
+fn an_absent_part_is_written_as_go_writes_it() {
+    for (text, expected) in [
+        (
+            r#"{"metadata":{"name":"a"}}"#,
+            r#"{"kind":"Deployment","apiVersion":"apps/v1","metadata":{"name":"a"},"spec":{"selector":null,"template":{"metadata":{},"spec":{"containers":null}},"strategy":{}},"status":{}}"#,
+        ),
+        (
+            r#"{"spec":{"replicas":null,"paused":false,"template":{"spec":{"containers":[],"nodeSelector":{},"priority":0}}}}"#,
+            r#"{"kind":"Deployment","apiVersion":"apps/v1","metadata":{},"spec":{"selector":null,"template":{"metadata":{},"spec":{"containers":null,"priority":0}},"strategy":{}},"status":{}}"#,
+        ),
+    ] {
+        let schema = of("apps", "v1", "Deployment").expect("Deployment");
+        let decoded = decode::decode(text.as_bytes(), Format::Json, &schema, Strictness::Strict).expect("decodes");
+        assert_eq!(String::from_utf8_lossy(&encode::json(&decoded.value, &schema)), expected);
+    }
+    let list = of("", "v1", "PodList").expect("PodList");
+    let text = encode::json(&serde_json::json!({"items": []}), &list);
+    assert_eq!(String::from_utf8_lossy(&text), r#"{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[]}"#);
+}
