@@ -1,0 +1,303 @@
+//! A pod that is bound to this node, with what every part asks of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use api::meta::apis::meta::v1::ObjectMeta;
+use api::types::core::v1::{Container, Pod, PodSpec, PodStatus, ResourceRequirements};
+use machinery::quantity::Quantity;
+
+/// A pod whose name, namespace and uid are fit for file paths and whose spec is present.
+///
+/// Paths of volumes, logs and cgroups are made of these three, so they are checked here once.
+#[derive(Clone, Debug)]
+pub struct BoundPod {
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
+    object: Arc<Pod>,
+}
+
+/// How the kernel ranks a pod when memory is short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Qos {
+    Guaranteed,
+    Burstable,
+    BestEffort,
+}
+
+impl Qos {
+    /// `status.qosClass`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Guaranteed => "Guaranteed",
+            Self::Burstable => "Burstable",
+            Self::BestEffort => "BestEffort",
+        }
+    }
+}
+
+/// What a container's exit means for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RestartPolicy {
+    Always,
+    OnFailure,
+    Never,
+}
+
+impl RestartPolicy {
+    fn parse(text: Option<&str>) -> Self {
+        match text {
+            Some("Never") => Self::Never,
+            Some("OnFailure") => Self::OnFailure,
+            _ => Self::Always,
+        }
+    }
+}
+
+impl BoundPod {
+    /// The pod, if it is whole and its names are safe.
+    pub fn parse(object: Arc<Pod>) -> Option<Arc<Self>> {
+        let name = object.metadata.name.clone()?;
+        let namespace = object.metadata.namespace.clone()?;
+        let uid = object.metadata.uid.clone()?;
+        object.spec.as_ref()?;
+        let safe = |text: &str| {
+            (1..=253).contains(&text.len())
+                && !text.starts_with('.')
+                && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'.')
+        };
+        (safe(&name) && safe(&namespace) && safe(&uid)).then(|| Arc::new(Self { namespace, name, uid, object }))
+    }
+
+    /// The object as the API server has it.
+    pub fn object(&self) -> &Arc<Pod> {
+        &self.object
+    }
+
+    /// `metadata`.
+    pub fn meta(&self) -> &ObjectMeta {
+        &self.object.metadata
+    }
+
+    /// `spec`.
+    pub fn spec(&self) -> &PodSpec {
+        static NONE: std::sync::LazyLock<PodSpec> = std::sync::LazyLock::new(PodSpec::default);
+        self.object.spec.as_ref().unwrap_or(&NONE)
+    }
+
+    /// `status`, empty when absent.
+    pub fn status(&self) -> &PodStatus {
+        static NONE: std::sync::LazyLock<PodStatus> = std::sync::LazyLock::new(PodStatus::default);
+        self.object.status.as_ref().unwrap_or(&NONE)
+    }
+
+    /// `name_namespace(uid)`, as upstream's texts name pods.
+    pub fn full_name(&self) -> String {
+        format!("{}_{}({})", self.name, self.namespace, self.uid)
+    }
+
+    /// Containers that run before the others.
+    pub fn init_containers(&self) -> &[Container] {
+        self.spec().init_containers.as_deref().unwrap_or_default()
+    }
+
+    /// The containers.
+    pub fn containers(&self) -> &[Container] {
+        &self.spec().containers
+    }
+
+    /// Init containers, then the containers.
+    pub fn all_containers(&self) -> impl Iterator<Item = &Container> {
+        self.init_containers().iter().chain(self.containers())
+    }
+
+    /// A container of any sort by name.
+    pub fn container(&self, name: &str) -> Option<&Container> {
+        self.all_containers().find(|c| c.name == name)
+    }
+
+    /// True when `name` is an init container.
+    pub fn is_init(&self, name: &str) -> bool {
+        self.init_containers().iter().any(|c| c.name == name)
+    }
+
+    /// `spec.restartPolicy`.
+    pub fn restart_policy(&self) -> RestartPolicy {
+        RestartPolicy::parse(self.spec().restart_policy.as_deref())
+    }
+
+    /// Whether `container` starts again after it ended with `exit_code`.
+    pub fn restarts_after(&self, container: &Container, exit_code: i32) -> bool {
+        if is_restartable_init(container) && self.is_init(&container.name) {
+            return true;
+        }
+        let by_rule = container.restart_policy_rules.iter().flatten().any(|rule| {
+            rule.action == "Restart"
+                && rule.exit_codes.as_ref().is_some_and(|codes| {
+                    let listed = codes.values.iter().flatten().any(|v| *v == exit_code);
+                    if codes.operator == "NotIn" { !listed } else { listed }
+                })
+        });
+        if by_rule {
+            return true;
+        }
+        let policy = match container.restart_policy.as_deref() {
+            Some(own) => RestartPolicy::parse(Some(own)),
+            None => self.restart_policy(),
+        };
+        match policy {
+            RestartPolicy::Always => !self.is_init(&container.name) || exit_code != 0,
+            RestartPolicy::OnFailure => exit_code != 0,
+            RestartPolicy::Never => false,
+        }
+    }
+
+    /// True once somebody asked for the pod's deletion.
+    pub fn is_deleted(&self) -> bool {
+        self.meta().deletion_timestamp.is_some()
+    }
+
+    /// True when the API server has recorded that it ended.
+    pub fn has_ended(&self) -> bool {
+        matches!(self.status().phase.as_deref(), Some("Succeeded" | "Failed"))
+    }
+
+    /// True when the pod shares the node's network.
+    pub fn host_network(&self) -> bool {
+        self.spec().host_network.unwrap_or(false)
+    }
+
+    /// The seconds a pod may take to end: what the deletion granted, else what the spec says.
+    pub fn grace_seconds(&self) -> i64 {
+        let spec = self.spec().termination_grace_period_seconds.unwrap_or(30);
+        let asked = self.meta().deletion_timestamp.as_ref().and(self.meta().deletion_grace_period_seconds);
+        asked.unwrap_or(spec).max(0)
+    }
+
+    /// The hostname that processes in the pod see.
+    pub fn hostname(&self) -> String {
+        let spec = self.spec();
+        let name = spec.hostname_override.as_ref().or(spec.hostname.as_ref()).filter(|h| !h.is_empty());
+        let name = name.map_or(self.name.as_str(), String::as_str);
+        // A hostname has at most 63 characters; what is cut must not end in a separator.
+        name.get(..63).unwrap_or(name).trim_end_matches(['-', '.']).to_owned()
+    }
+
+    /// True for pods that the node may not end for lack of resources.
+    pub fn is_critical(&self) -> bool {
+        self.spec().priority.is_some_and(|p| p >= 2_000_000_000)
+    }
+
+    /// The pod's class, from its containers' requests and limits for cpu and memory.
+    pub fn qos(&self) -> Qos {
+        let mut any = false;
+        let mut guaranteed = true;
+        let pod_level = self.spec().resources.iter();
+        let sets: Vec<&ResourceRequirements> = if self.spec().resources.is_some() {
+            pod_level.collect()
+        } else {
+            static EMPTY: ResourceRequirements = ResourceRequirements { claims: None, limits: None, requests: None };
+            self.all_containers().map(|c| c.resources.as_ref().unwrap_or(&EMPTY)).collect()
+        };
+        for resources in sets {
+            for name in ["cpu", "memory"] {
+                let limit = amount(resources.limits.as_ref(), name);
+                let request = amount(resources.requests.as_ref(), name).or(limit);
+                any |= limit.or(request).is_some();
+                guaranteed &= limit.is_some() && limit == request;
+            }
+        }
+        match (any, guaranteed) {
+            (false, _) => Qos::BestEffort,
+            (true, true) => Qos::Guaranteed,
+            (true, false) => Qos::Burstable,
+        }
+    }
+}
+
+/// An init container that stays beside the others (`restartPolicy: Always`).
+pub fn is_restartable_init(container: &Container) -> bool {
+    container.restart_policy.as_deref() == Some("Always")
+}
+
+type Resources = BTreeMap<String, api::meta::api::resource::Quantity>;
+
+/// A positive amount in a resource list.
+pub fn amount(list: Option<&Resources>, name: &str) -> Option<Quantity> {
+    let quantity: Quantity = list?.get(name)?.0.parse().ok()?;
+    (!quantity.is_zero()).then_some(quantity)
+}
+
+/// A container's request: what it asks for, else its limit.
+pub fn request(container: &Container, name: &str) -> Option<Quantity> {
+    let resources = container.resources.as_ref()?;
+    amount(resources.requests.as_ref(), name).or_else(|| amount(resources.limits.as_ref(), name))
+}
+
+/// A container's limit.
+pub fn limit(container: &Container, name: &str) -> Option<Quantity> {
+    amount(container.resources.as_ref()?.limits.as_ref(), name)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A pod from YAML-like JSON with the metadata that tests do not care about filled in.
+    pub fn pod(value: serde_json::Value) -> Arc<BoundPod> {
+        let mut value = value;
+        let meta = value.as_object_mut().expect("an object").entry("metadata").or_insert_with(|| serde_json::json!({}));
+        for (key, text) in [("name", "web"), ("namespace", "default"), ("uid", "u-1")] {
+            meta.as_object_mut().expect("an object").entry(key).or_insert_with(|| text.into());
+        }
+        let object: Pod = serde_json::from_value(value).expect("a pod");
+        BoundPod::parse(Arc::new(object)).expect("a whole pod")
+    }
+
+    #[test]
+    fn names_that_could_leave_their_directory_are_refused() {
+        for (name, uid) in [("../x", "u"), ("a/b", "u"), ("ok", ".."), ("ok", ""), ("ok", "a/../b")] {
+            let object: Pod = serde_json::from_value(serde_json::json!({
+                "metadata": {"name": name, "namespace": "d", "uid": uid}, "spec": {"containers": []}
+            }))
+            .expect("a pod");
+            assert!(BoundPod::parse(Arc::new(object)).is_none(), "{name} {uid}");
+        }
+    }
+
+    #[test]
+    fn qos_follows_requests_and_limits() {
+        let one = |resources: serde_json::Value| {
+            pod(serde_json::json!({"spec": {"containers": [{"name": "c", "resources": resources}]}})).qos()
+        };
+        let json = |text| serde_json::from_str(text).expect("json");
+        assert_eq!(one(json("{}")), Qos::BestEffort);
+        assert_eq!(one(json(r#"{"requests":{"cpu":"1"}}"#)), Qos::Burstable);
+        assert_eq!(one(json(r#"{"limits":{"cpu":"1","memory":"1Gi"}}"#)), Qos::Guaranteed);
+        assert_eq!(one(json(r#"{"limits":{"cpu":"1","memory":"1Gi"},"requests":{"cpu":"0.5"}}"#)), Qos::Burstable);
+        assert_eq!(one(json(r#"{"limits":{"nvidia.com/gpu":"1"}}"#)), Qos::BestEffort);
+    }
+
+    #[test]
+    fn restart_rules_win_over_policies() {
+        let pod = pod(serde_json::json!({"spec": {"restartPolicy": "Never", "containers": [
+            {"name": "a"},
+            {"name": "b", "restartPolicy": "OnFailure"},
+            {"name": "c", "restartPolicyRules": [{"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}]},
+        ], "initContainers": [{"name": "i"}, {"name": "s", "restartPolicy": "Always"}]}}));
+        let restarts = |name, code| pod.restarts_after(pod.container(name).expect("a container"), code);
+        assert!(!restarts("a", 1));
+        assert!(restarts("b", 1) && !restarts("b", 0));
+        assert!(restarts("c", 42) && !restarts("c", 1));
+        assert!(!restarts("i", 1));
+        assert!(restarts("s", 0));
+    }
+
+    #[test]
+    fn long_hostnames_are_cut_where_a_hostname_may_end() {
+        let name = format!("{}-tail", "a".repeat(62));
+        let pod = pod(serde_json::json!({"metadata": {"name": name}, "spec": {"containers": []}}));
+        assert_eq!(pod.hostname(), "a".repeat(62));
+    }
+}

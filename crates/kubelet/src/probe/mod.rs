@@ -1,0 +1,3 @@
+//! Asking containers whether they have started, live and are ready.
+
+pub mod threshold;

@@ -1,0 +1,1 @@
+//! The runtime behind CRI v1.

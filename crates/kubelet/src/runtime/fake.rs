@@ -1,0 +1,350 @@
+//! A container runtime in memory: does what it is told at once, and breaks when a test says so.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::cri::v1;
+use async_trait::async_trait;
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+
+use super::{
+    Container, ContainerState, Error, Health, Hint, Image, Output, PodState, Result, Runtime, Sandbox, Summary,
+};
+use super::{labels, labels as l};
+
+/// A container as a test's table describes it.
+pub fn container(
+    spec: &api::types::core::v1::Container,
+    sandbox_id: &str,
+    state: ContainerState,
+    exit_code: i32,
+) -> Container {
+    let ended = state == ContainerState::Exited;
+    Container {
+        id: format!("{}-{sandbox_id}", spec.name),
+        sandbox_id: sandbox_id.into(),
+        name: spec.name.clone(),
+        attempt: 0,
+        hash: labels::hash(spec),
+        state,
+        created_at: Timestamp::UNIX_EPOCH,
+        started_at: (state != ContainerState::Created).then_some(Timestamp::UNIX_EPOCH),
+        finished_at: ended.then_some(Timestamp::UNIX_EPOCH),
+        exit_code,
+        reason: match (ended, exit_code) {
+            (false, _) => String::new(),
+            (true, 0) => "Completed".into(),
+            (true, _) => "Error".into(),
+        },
+        message: String::new(),
+        image: spec.image.clone().unwrap_or_default(),
+        image_ref: "sha256:1".into(),
+        log_path: String::new(),
+        resources: None,
+        user: None,
+    }
+}
+
+#[derive(Default)]
+struct World {
+    next: u64,
+    pods: BTreeMap<String, (Summary, PodState)>,
+    images: BTreeMap<String, Image>,
+    missing: std::collections::BTreeSet<String>,
+    failing: BTreeMap<&'static str, Error>,
+    hints: Vec<mpsc::Sender<Hint>>,
+    log: Vec<String>,
+}
+
+/// The runtime. Clones are the same one.
+#[derive(Clone, Default)]
+pub struct Fake {
+    world: Arc<Mutex<World>>,
+}
+
+impl Fake {
+    /// Makes every call of `name` fail until [`Fake::mend`].
+    pub fn fail(&self, name: &'static str, error: Error) {
+        self.world.lock().failing.insert(name, error);
+    }
+
+    /// Undoes [`Fake::fail`].
+    pub fn mend(&self, name: &'static str) {
+        self.world.lock().failing.remove(name);
+    }
+
+    /// An image no registry has.
+    pub fn no_image(&self, name: &str) {
+        self.world.lock().missing.insert(name.into());
+    }
+
+    /// A registry has it after all.
+    pub fn offer_image(&self, name: &str) {
+        self.world.lock().missing.remove(name);
+    }
+
+    /// The newest container of that name ends by itself.
+    pub fn exit(&self, uid: &str, name: &str, code: i32, at: Timestamp) -> bool {
+        let mut world = self.world.lock();
+        let Some((_, pod)) = world.pods.get_mut(uid) else { return false };
+        let Some(c) = pod.containers.iter_mut().find(|c| c.name == name && c.state == ContainerState::Running) else {
+            return false;
+        };
+        finish(c, code, at);
+        let id = c.id.clone();
+        world.hint(&id);
+        true
+    }
+
+    /// The newest sandbox dies with all that runs in it.
+    pub fn kill_sandbox(&self, uid: &str, at: Timestamp) {
+        let mut world = self.world.lock();
+        let Some((_, pod)) = world.pods.get_mut(uid) else { return };
+        let Some(sandbox) = pod.sandboxes.first_mut() else { return };
+        sandbox.ready = false;
+        let id = sandbox.id.clone();
+        for c in pod.containers.iter_mut().filter(|c| c.sandbox_id == id && c.may_run()) {
+            finish(c, 137, at);
+        }
+        world.hint(&id);
+    }
+
+    /// What the pod looks like now.
+    pub fn seen(&self, uid: &str) -> PodState {
+        self.world.lock().pods.get(uid).map(|(_, p)| p.clone()).unwrap_or_default()
+    }
+
+    /// Calls so far, as text, and forgets them.
+    pub fn take_log(&self) -> Vec<String> {
+        std::mem::take(&mut self.world.lock().log)
+    }
+
+    fn call(&self, name: &'static str, detail: &str) -> Result<parking_lot::MutexGuard<'_, World>> {
+        let mut world = self.world.lock();
+        world.log.push(format!("{name} {detail}"));
+        match world.failing.get(name) {
+            Some(error) => Err(error.clone()),
+            None => Ok(world),
+        }
+    }
+}
+
+fn finish(c: &mut Container, code: i32, at: Timestamp) {
+    c.state = ContainerState::Exited;
+    c.exit_code = code;
+    c.finished_at = Some(at);
+    c.reason = if code == 0 { "Completed".into() } else { "Error".into() };
+}
+
+impl World {
+    fn hint(&mut self, id: &str) {
+        self.hints.retain(|tx| tx.try_send(Hint { id: id.into() }).is_ok());
+    }
+
+    fn id(&mut self, prefix: &str) -> String {
+        self.next += 1;
+        format!("{prefix}{}", self.next)
+    }
+
+    /// A time that grows with every thing created, so that newest-first is meaningful.
+    fn stamp(&self) -> Timestamp {
+        Timestamp::from_second(i64::try_from(self.next).unwrap_or(0)).unwrap_or(Timestamp::UNIX_EPOCH)
+    }
+
+    fn find(&mut self, id: &str) -> Result<&mut Container> {
+        let all = self.pods.values_mut().flat_map(|(_, p)| p.containers.iter_mut());
+        all.into_iter().find(|c| c.id == id).ok_or_else(|| Error::NotFound(format!("container {id:?}: not found")))
+    }
+
+    fn sandbox_of(&mut self, id: &str) -> Option<&mut PodState> {
+        self.pods.values_mut().map(|(_, p)| p).find(|p| p.sandboxes.iter().any(|s| s.id == id))
+    }
+}
+
+#[async_trait]
+impl Runtime for Fake {
+    async fn health(&self) -> Result<Health> {
+        self.call("health", "").map(drop)?;
+        Ok(Health { name: "fake".into(), version: "1".into(), ..Health::default() })
+    }
+
+    async fn list(&self) -> Result<BTreeMap<String, Summary>> {
+        let world = self.call("list", "")?;
+        Ok(world
+            .pods
+            .iter()
+            .filter(|(_, (_, p))| !p.is_empty())
+            .map(|(uid, (known, p))| {
+                let mut summary = known.clone();
+                summary.sandboxes = p.sandboxes.iter().map(|s| (s.id.clone(), s.ready)).collect();
+                summary.containers = p.containers.iter().map(|c| (c.id.clone(), c.state as i32)).collect();
+                (uid.clone(), summary)
+            })
+            .collect())
+    }
+
+    async fn pod(&self, uid: &str) -> Result<PodState> {
+        let world = self.call("pod", uid)?;
+        Ok(world.pods.get(uid).map(|(_, p)| p.clone()).unwrap_or_default())
+    }
+
+    async fn hints(&self, found: mpsc::Sender<Hint>) -> Result<()> {
+        self.call("hints", "")?.hints.push(found.clone());
+        found.closed().await;
+        Ok(())
+    }
+
+    async fn run_sandbox(&self, config: v1::PodSandboxConfig, _: &str) -> Result<String> {
+        let meta = config.metadata.unwrap_or_default();
+        let mut world = self.call("run_sandbox", &format!("{} {}", meta.name, meta.attempt))?;
+        let id = world.id("sb");
+        let created_at = world.stamp();
+        let linux = config.linux.and_then(|l| l.security_context).and_then(|s| s.namespace_options);
+        let host_network = linux.is_some_and(|n| n.network == v1::NamespaceMode::Node as i32);
+        let ips = if host_network { Vec::new() } else { vec![format!("10.0.0.{}", world.next % 250 + 1)] };
+        let (summary, pod) = world.pods.entry(meta.uid).or_default();
+        (summary.namespace, summary.name) = (meta.namespace, meta.name);
+        pod.sandboxes
+            .insert(0, Sandbox { id: id.clone(), attempt: meta.attempt, ready: true, created_at, ips, host_network });
+        world.hint(&id);
+        Ok(id)
+    }
+
+    async fn stop_sandbox(&self, id: &str) -> Result<()> {
+        let mut world = self.call("stop_sandbox", id)?;
+        let at = world.stamp();
+        let Some(pod) = world.sandbox_of(id) else {
+            return Err(Error::NotFound(format!("sandbox {id:?}: not found")));
+        };
+        pod.sandboxes.iter_mut().filter(|s| s.id == id).for_each(|s| s.ready = false);
+        for c in pod.containers.iter_mut().filter(|c| c.sandbox_id == id && c.may_run()) {
+            finish(c, 137, at);
+        }
+        world.hint(id);
+        Ok(())
+    }
+
+    async fn remove_sandbox(&self, id: &str) -> Result<()> {
+        let mut world = self.call("remove_sandbox", id)?;
+        if let Some(pod) = world.sandbox_of(id) {
+            pod.sandboxes.retain(|s| s.id != id);
+            pod.containers.retain(|c| c.sandbox_id != id);
+        }
+        Ok(())
+    }
+
+    async fn create_container(
+        &self,
+        sandbox: &str,
+        config: v1::ContainerConfig,
+        sandbox_config: v1::PodSandboxConfig,
+    ) -> Result<String> {
+        let meta = config.metadata.unwrap_or_default();
+        let mut world = self.call("create_container", &format!("{} {}", meta.name, meta.attempt))?;
+        let id = world.id("c");
+        let created_at = world.stamp();
+        let log_path = format!("{}/{}", sandbox_config.log_directory, config.log_path);
+        let Some(pod) = world.sandbox_of(sandbox) else {
+            return Err(Error::NotFound(format!("sandbox {sandbox:?}: not found")));
+        };
+        if pod.containers.iter().any(|c| c.name == meta.name && c.attempt == meta.attempt) {
+            let message = format!("failed to reserve container name \"{}_{}\"", meta.name, meta.attempt);
+            return Err(Error::Failed { code: "Unknown", message });
+        }
+        let hash = config.annotations.get(l::HASH).and_then(|h| u64::from_str_radix(h, 16).ok()).unwrap_or(0);
+        let image = config.image.unwrap_or_default();
+        pod.containers.insert(
+            0,
+            Container {
+                id: id.clone(),
+                sandbox_id: sandbox.into(),
+                name: meta.name,
+                attempt: meta.attempt,
+                hash,
+                state: ContainerState::Created,
+                created_at,
+                started_at: None,
+                finished_at: None,
+                exit_code: 0,
+                reason: String::new(),
+                message: String::new(),
+                image: image.user_specified_image,
+                image_ref: image.image,
+                log_path,
+                resources: config.linux.and_then(|l| l.resources),
+                user: None,
+            },
+        );
+        Ok(id)
+    }
+
+    async fn start_container(&self, id: &str) -> Result<()> {
+        let mut world = self.call("start_container", id)?;
+        let at = world.stamp();
+        let c = world.find(id)?;
+        c.state = ContainerState::Running;
+        c.started_at = Some(at);
+        world.hint(id);
+        Ok(())
+    }
+
+    async fn stop_container(&self, id: &str, grace: Duration) -> Result<()> {
+        let mut world = self.call("stop_container", &format!("{id} {}", grace.as_secs()))?;
+        let at = world.stamp();
+        let c = world.find(id)?;
+        if c.may_run() {
+            finish(c, 137, at);
+        }
+        world.hint(id);
+        Ok(())
+    }
+
+    async fn remove_container(&self, id: &str) -> Result<()> {
+        let mut world = self.call("remove_container", id)?;
+        for (_, pod) in world.pods.values_mut() {
+            pod.containers.retain(|c| c.id != id);
+        }
+        Ok(())
+    }
+
+    async fn exec(&self, id: &str, command: &[String], _: Duration) -> Result<Output> {
+        self.call("exec", &format!("{id} {}", command.join(" "))).map(drop)?;
+        Ok(Output::default())
+    }
+
+    async fn reopen_log(&self, id: &str) -> Result<()> {
+        self.call("reopen_log", id).map(drop)
+    }
+
+    async fn image(&self, name: &str) -> Result<Option<Image>> {
+        let world = self.call("image", name)?;
+        Ok(world.images.get(name).or_else(|| world.images.values().find(|i| i.id == name)).cloned())
+    }
+
+    async fn images(&self) -> Result<Vec<Image>> {
+        Ok(self.call("images", "")?.images.values().cloned().collect())
+    }
+
+    async fn pull(&self, name: &str, _: Option<v1::AuthConfig>, _: Option<v1::PodSandboxConfig>) -> Result<String> {
+        let mut world = self.call("pull", name)?;
+        if world.missing.contains(name) {
+            return Err(Error::NotFound(format!("failed to pull and unpack image {name:?}: {name}: not found")));
+        }
+        let id = format!("sha256:{name}");
+        let image = Image { id: id.clone(), tags: vec![name.into()], size: 7, ..Image::default() };
+        world.images.insert(name.into(), image);
+        Ok(id)
+    }
+
+    async fn downloading(&self) -> Result<Option<(u64, u64)>> {
+        Ok(None)
+    }
+
+    async fn remove_image(&self, id: &str) -> Result<()> {
+        self.call("remove_image", id)?.images.retain(|_, i| i.id != id);
+        Ok(())
+    }
+}

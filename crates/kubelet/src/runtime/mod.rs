@@ -1,0 +1,212 @@
+//! What the kubelet needs from a container runtime, and what it knows of the pods in it.
+//!
+//! `cri` speaks to a real one; `fake` is one in memory for tests.
+
+pub mod cri;
+#[cfg(test)]
+pub mod fake;
+pub mod labels;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ::cri::v1;
+use async_trait::async_trait;
+use jiff::Timestamp;
+
+pub use ::cri::{Error, Result};
+
+/// Where a container stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ContainerState {
+    Created,
+    Running,
+    Exited,
+    /// The runtime lost sight of it; it may run.
+    Unknown,
+}
+
+/// A container as the runtime has it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Container {
+    pub id: String,
+    pub sandbox_id: String,
+    pub name: String,
+    /// How often it was started before.
+    pub attempt: u32,
+    /// What it was made from ([`labels::hash`]).
+    pub hash: u64,
+    pub state: ContainerState,
+    pub created_at: Timestamp,
+    pub started_at: Option<Timestamp>,
+    pub finished_at: Option<Timestamp>,
+    pub exit_code: i32,
+    pub reason: String,
+    /// The runtime's message and the termination message, joined.
+    pub message: String,
+    /// The image's name as the runtime shows it.
+    pub image: String,
+    /// The image it really runs: a digest reference or an id.
+    pub image_ref: String,
+    /// The log's full path.
+    pub log_path: String,
+    pub resources: Option<v1::LinuxContainerResources>,
+    pub user: Option<v1::LinuxContainerUser>,
+}
+
+impl Container {
+    /// True when it may have processes.
+    pub fn may_run(&self) -> bool {
+        matches!(self.state, ContainerState::Running | ContainerState::Unknown)
+    }
+}
+
+/// A sandbox as the runtime has it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sandbox {
+    pub id: String,
+    pub attempt: u32,
+    pub ready: bool,
+    pub created_at: Timestamp,
+    /// Its addresses; empty on the node's network.
+    pub ips: Vec<String>,
+    pub host_network: bool,
+}
+
+/// All of one pod in the runtime; both lists have the newest first.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PodState {
+    pub sandboxes: Vec<Sandbox>,
+    pub containers: Vec<Container>,
+}
+
+impl PodState {
+    /// The newest container of that name.
+    pub fn container(&self, name: &str) -> Option<&Container> {
+        self.containers.iter().find(|c| c.name == name)
+    }
+
+    /// The container of that id.
+    pub fn by_id(&self, id: &str) -> Option<&Container> {
+        self.containers.iter().find(|c| c.id == id)
+    }
+
+    /// Nothing of the pod is left.
+    pub fn is_empty(&self) -> bool {
+        self.sandboxes.is_empty() && self.containers.is_empty()
+    }
+
+    /// True while anything of the pod has or may have processes.
+    pub fn may_run(&self) -> bool {
+        self.containers.iter().any(Container::may_run) || self.sandboxes.iter().any(|s| s.ready)
+    }
+}
+
+/// One pod in a list of everything: enough to see what changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    pub namespace: String,
+    pub name: String,
+    /// Sandbox ids and whether they are ready.
+    pub sandboxes: BTreeMap<String, bool>,
+    /// Container ids and where they stand (as the protocol's number).
+    pub containers: BTreeMap<String, i32>,
+}
+
+/// A hint that something happened to a container or sandbox.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hint {
+    /// Its id; empty when anything may have happened.
+    pub id: String,
+}
+
+/// Who the runtime is and how it does.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Health {
+    /// `containerd`.
+    pub name: String,
+    /// `1.6.20`.
+    pub version: String,
+    /// Why the runtime is not ready.
+    pub runtime_problem: Option<String>,
+    /// Why its network is not ready.
+    pub network_problem: Option<String>,
+    /// The handlers it offers, with their features.
+    pub handlers: Vec<(String, bool, bool)>,
+}
+
+/// An image in the runtime's store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Image {
+    pub id: String,
+    pub tags: Vec<String>,
+    pub digests: Vec<String>,
+    pub size: u64,
+    /// The numeric user it runs as unless told otherwise.
+    pub uid: Option<i64>,
+    /// The named user it runs as unless told otherwise.
+    pub username: String,
+    pub pinned: bool,
+}
+
+/// What a command in a container gave.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Output {
+    pub exit_code: i32,
+    pub stdout: Vec<u8>,
+    pub stderr: Vec<u8>,
+}
+
+/// A container runtime.
+#[async_trait]
+pub trait Runtime: Send + Sync + 'static {
+    /// Who and how it is.
+    async fn health(&self) -> Result<Health>;
+    /// Every pod in it by uid.
+    async fn list(&self) -> Result<BTreeMap<String, Summary>>;
+    /// One pod in full.
+    async fn pod(&self, uid: &str) -> Result<PodState>;
+    /// Waits for the next hint. `Unimplemented` when this runtime gives none.
+    async fn hints(&self, found: tokio::sync::mpsc::Sender<Hint>) -> Result<()>;
+
+    /// Starts a sandbox; gives its id.
+    async fn run_sandbox(&self, config: v1::PodSandboxConfig, handler: &str) -> Result<String>;
+    /// Ends what runs in a sandbox and its network.
+    async fn stop_sandbox(&self, id: &str) -> Result<()>;
+    /// Removes a stopped sandbox and its containers.
+    async fn remove_sandbox(&self, id: &str) -> Result<()>;
+
+    /// Creates a container; gives its id.
+    async fn create_container(
+        &self,
+        sandbox: &str,
+        config: v1::ContainerConfig,
+        sandbox_config: v1::PodSandboxConfig,
+    ) -> Result<String>;
+    /// Starts a created container.
+    async fn start_container(&self, id: &str) -> Result<()>;
+    /// Ends a container: asked first, killed after `grace`.
+    async fn stop_container(&self, id: &str, grace: Duration) -> Result<()>;
+    /// Removes a container that ended.
+    async fn remove_container(&self, id: &str) -> Result<()>;
+    /// Runs a command in a container.
+    async fn exec(&self, id: &str, command: &[String], timeout: Duration) -> Result<Output>;
+    /// Makes the runtime open the container's log anew.
+    async fn reopen_log(&self, id: &str) -> Result<()>;
+
+    /// An image, if it is there.
+    async fn image(&self, name: &str) -> Result<Option<Image>>;
+    /// All images.
+    async fn images(&self) -> Result<Vec<Image>>;
+    /// Fetches an image; gives its id.
+    async fn pull(
+        &self,
+        name: &str,
+        auth: Option<v1::AuthConfig>,
+        sandbox: Option<v1::PodSandboxConfig>,
+    ) -> Result<String>;
+    /// Bytes fetched and expected over all downloads under way, where the runtime tells.
+    async fn downloading(&self) -> Result<Option<(u64, u64)>>;
+    /// Removes an image.
+    async fn remove_image(&self, id: &str) -> Result<()>;
+}

@@ -1,0 +1,4 @@
+//! Making a pod what its spec says: the life of a pod, the plan, and the task that carries it out.
+
+pub mod lifecycle;
+pub mod plan;
