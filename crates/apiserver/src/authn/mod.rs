@@ -4,6 +4,7 @@ use async_trait::async_trait;
 use kinds::User;
 
 pub mod in_process;
+pub mod jwt;
 pub mod service_account;
 pub mod x509;
 
