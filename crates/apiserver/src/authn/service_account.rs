@@ -474,7 +474,11 @@ pub mod tests {
         check("nothing changed", &|_| {}, true).await;
         check("account gone", &|o| o.remove(objects::SERVICE_ACCOUNTS, "ns", "sa"), false).await;
         check("pod gone", &|o| o.remove(objects::PODS, "ns", "pod"), false).await;
-        let put = |resource, object: Value| move |o: &Fixed| drop(o.put(resource, object.clone()));
+        let put = |resource, object: Value| {
+            move |o: &Fixed| {
+                o.put(resource, object.clone());
+            }
+        };
         check("another account", &put(objects::SERVICE_ACCOUNTS, object("ns", "sa", "new")), false).await;
         check("another pod", &put(objects::PODS, object("ns", "pod", "new")), false).await;
         let soon = deleting("pod", "pod-uid", "2026-08-01T12:00:30Z");
