@@ -201,3 +201,6 @@ impl<R: Reconcile> Worker<R> {
         });
     }
 }
+
+#[cfg(test)]
+mod tests;

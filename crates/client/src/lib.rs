@@ -14,7 +14,7 @@
 //! ```
 //!
 //! Beside them: the event [`events::Recorder`], the [`waits::Publisher`], [`lease`] renewal and
-//! leader election, kubeconfig files, [`discovery`], and [`delegated`] authentication and
+//! leader election, [`kubeconfig`] files, [`discovery`], and [`delegated`] authentication and
 //! authorization for components that serve.
 //!
 //! Nothing here knows a storage or the server's insides: in process and over HTTPS a component is
@@ -28,7 +28,10 @@ pub mod delegated;
 pub mod discovery;
 mod error;
 pub mod events;
+#[cfg(any(test, feature = "fake"))]
+pub mod fake;
 pub mod informer;
+pub mod kubeconfig;
 pub mod lease;
 pub mod object;
 pub mod params;

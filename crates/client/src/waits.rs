@@ -59,6 +59,7 @@ enum Shown {
     Yes(Box<Wanted>),
 }
 
+#[allow(clippy::large_enum_variant, reason = "entries that are over live for one request only")]
 enum Entry {
     /// To be shown from this time on.
     Wanted { wanted: Wanted, from: Instant, shown: Shown },
@@ -127,7 +128,10 @@ impl Publisher {
                 }
                 *old = wanted;
             }
-            Some(entry @ Entry::Over) => *entry = Entry::Wanted { wanted, from: now + VISIBLE_AFTER, shown: Shown::No },
+            // The server may still hold the old one.
+            Some(entry @ Entry::Over) => {
+                *entry = Entry::Wanted { wanted, from: now + VISIBLE_AFTER, shown: Shown::Maybe };
+            }
             None if is_full => return,
             None => {
                 let entry = Entry::Wanted { wanted, from: now + VISIBLE_AFTER, shown: Shown::No };
@@ -363,3 +367,6 @@ impl Task {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

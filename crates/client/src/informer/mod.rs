@@ -366,3 +366,6 @@ impl<V: View> Informer<V> {
         self.len() == 0
     }
 }
+
+#[cfg(test)]
+mod tests;
