@@ -1,1 +1,5 @@
-//! e2e
+//! What whole-cluster tests need: images made from the distribution's packages, a registry on
+//! loopback, a cluster in a folder of its own, and real `kubectl`.
+
+pub mod images;
+pub mod registry;

@@ -1,0 +1,113 @@
+//! A registry on loopback that serves a few images from memory: the read half of the OCI
+//! distribution API.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use host::image::Image;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+
+/// What the registry has: `repository` → tag or digest → manifest, and blobs by digest.
+#[derive(Default)]
+struct Content {
+    manifests: HashMap<(String, String), (&'static str, Bytes)>,
+    blobs: HashMap<String, Bytes>,
+    digests: HashMap<(String, String), String>,
+}
+
+/// Serves images until it is dropped.
+pub struct Registry {
+    pub address: SocketAddr,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Registry {
+    /// Serves `images`, whose names are `<repository>:<tag>`, on a free loopback port.
+    pub async fn start(images: &[Image]) -> std::io::Result<Self> {
+        let mut content = Content::default();
+        for image in images {
+            let (repository, tag) = image.name.rsplit_once(':').unwrap_or((&image.name, "latest"));
+            for reference in [tag, &image.manifest.digest] {
+                let key = (repository.to_owned(), reference.to_owned());
+                let bytes = Bytes::from(image.manifest.bytes.clone());
+                content.manifests.insert(key.clone(), (image.manifest.media_type, bytes));
+                content.digests.insert(key, image.manifest.digest.clone());
+            }
+            for blob in std::iter::once(&image.config).chain(&image.layers) {
+                content.blobs.insert(blob.digest.clone(), Bytes::from(blob.bytes.clone()));
+            }
+        }
+        let content = Arc::new(content);
+        let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await?;
+        let address = listener.local_addr()?;
+        let task = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let content = content.clone();
+                let service = service_fn(move |request| {
+                    let response = answer(&content, &request);
+                    async move { Ok::<_, Infallible>(response) }
+                });
+                tokio::spawn(async move {
+                    // A client that goes away is its own business.
+                    let _ = hyper::server::conn::http1::Builder::new()
+                        .serve_connection(TokioIo::new(stream), service)
+                        .await;
+                });
+            }
+        });
+        Ok(Self { address, task })
+    }
+
+    /// The full reference of `<repository>:<tag>` here.
+    pub fn reference(&self, name: &str) -> String {
+        format!("{}/{name}", self.address)
+    }
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+fn answer(content: &Content, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+    let head = request.method() == Method::HEAD;
+    let path = request.uri().path().trim_start_matches("/v2/");
+    let found = if let Some((repository, reference)) = path.split_once("/manifests/") {
+        let key = (repository.to_owned(), reference.to_owned());
+        content.manifests.get(&key).map(|(kind, bytes)| (*kind, bytes.clone(), content.digests[&key].clone()))
+    } else if let Some((_, digest)) = path.split_once("/blobs/") {
+        content.blobs.get(digest).map(|bytes| ("application/octet-stream", bytes.clone(), digest.to_owned()))
+    } else if path.is_empty() || path == "/v2" {
+        Some(("application/json", Bytes::from_static(b"{}"), String::new()))
+    } else {
+        None
+    };
+    let mut response = Response::new(Full::new(Bytes::new()));
+    let Some((kind, bytes, digest)) = found else {
+        *response.status_mut() = StatusCode::NOT_FOUND;
+        return response;
+    };
+    let headers = response.headers_mut();
+    for (name, value) in [
+        ("content-type", kind.to_owned()),
+        ("docker-content-digest", digest),
+        ("docker-distribution-api-version", "registry/2.0".to_owned()),
+        ("content-length", bytes.len().to_string()),
+    ] {
+        if let Ok(value) = value.parse() {
+            headers.insert(name, value);
+        }
+    }
+    if !head {
+        *response.body_mut() = Full::new(bytes);
+    }
+    response
+}
