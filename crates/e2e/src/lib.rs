@@ -1,5 +1,6 @@
 //! What whole-cluster tests need: images made from the distribution's packages, a registry on
 //! loopback, a cluster in a folder of its own, and real `kubectl`.
 
+pub mod cluster;
 pub mod images;
 pub mod registry;

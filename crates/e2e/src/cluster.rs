@@ -1,0 +1,279 @@
+//! A cluster of one node in a folder of its own, started and stopped as a user would.
+
+use std::future::Future;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use stdx::clock::RealClock;
+use stdx::{ClockExt, SharedClock};
+use tokio::process::{Child, Command};
+
+use crate::registry::Registry;
+
+/// How long anything may take before a test fails.
+pub const PATIENCE: Duration = Duration::from_secs(90);
+
+/// A cluster; dropping it resets the host.
+pub struct Cluster {
+    pub clock: SharedClock,
+    dir: tempfile::TempDir,
+    binary: PathBuf,
+    child: Option<Child>,
+}
+
+/// The binary under test: the debug build beside the tests, or what `PINTLE` names.
+#[allow(clippy::disallowed_methods, reason = "the test binary is chosen from outside")]
+fn binary() -> Result<PathBuf> {
+    if let Ok(path) = std::env::var("PINTLE") {
+        return Ok(path.into());
+    }
+    let exe = std::env::current_exe()?;
+    let found = exe.ancestors().map(|a| a.join("pintle")).find(|p| p.is_file());
+    found.context("the pintle binary is not built (cargo build -p pintle)")
+}
+
+/// Keeps test traffic for cluster addresses on this machine, whatever the rules under test do.
+async fn guard(outside: Option<&str>) -> Result<()> {
+    let Some(interface) = outside else { return Ok(()) };
+    let rules = format!(
+        "table inet pintle-e2e-guard\ndelete table inet pintle-e2e-guard\ntable inet pintle-e2e-guard {{\n\
+         chain out {{\ntype filter hook postrouting priority 300\n\
+         oifname \"{interface}\" ip daddr {{ 10.96.0.0/12, 10.244.0.0/16 }} counter drop\n}}\n}}\n"
+    );
+    let path = tempfile::NamedTempFile::new()?;
+    std::fs::write(path.path(), rules)?;
+    let output = Command::new("nft").arg("-f").arg(path.path()).output().await?;
+    if !output.status.success() {
+        bail!("the guard rules: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(())
+}
+
+/// Packets the guard dropped: what left for a cluster address though the rules should refuse it.
+pub async fn guard_drops() -> Result<u64> {
+    let output = Command::new("nft").args(["-j", "list", "table", "inet", "pintle-e2e-guard"]).output().await?;
+    let rules: Value = serde_json::from_slice(&output.stdout)?;
+    Ok(rules.to_string().split("\"packets\":").skip(1).filter_map(|t| t.split(',').next()?.parse::<u64>().ok()).sum())
+}
+
+async fn default_interface() -> Option<String> {
+    let text = tokio::fs::read_to_string("/proc/net/route").await.ok()?;
+    let fields = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    text.lines().skip(1).map(fields).find(|f| f.get(1).is_some_and(|d| d == "00000000"))?.into_iter().next()
+}
+
+impl Cluster {
+    /// Starts a cluster with extra flags and waits until its API answers.
+    pub async fn start(flags: &[&str]) -> Result<Self> {
+        guard(default_interface().await.as_deref()).await?;
+        let dir = tempfile::Builder::new().prefix("pintle-e2e-").tempdir()?;
+        let mut cluster = Self { clock: RealClock::shared(), dir, binary: binary()?, child: None };
+        cluster.up(flags).await?;
+        Ok(cluster)
+    }
+
+    /// The folder everything is below.
+    pub fn root(&self) -> &Path {
+        self.dir.path()
+    }
+
+    fn roots(&self) -> Vec<String> {
+        ["state", "config", "run"]
+            .into_iter()
+            .flat_map(|name| [format!("--{name}-dir"), self.dir.path().join(name).display().to_string()])
+            .collect()
+    }
+
+    /// The administrator's kubeconfig.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.dir.path().join("config/admin.kubeconfig")
+    }
+
+    /// `pintle up --foreground`; returns when the node is Ready (or, without a kubelet, the API).
+    pub async fn up(&mut self, flags: &[&str]) -> Result<()> {
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(self.dir.path().join("pintle.log"))?;
+        let ready = self.dir.path().join("ready");
+        let _ = std::fs::remove_file(&ready);
+        let mut child = Command::new(&self.binary)
+            .args(["up", "--foreground", "--no-user-kubeconfig"])
+            .args(self.roots())
+            .arg("--ready-file")
+            .arg(&ready)
+            .args(flags)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .kill_on_drop(true)
+            .spawn()?;
+        let deadline = self.clock.now() + PATIENCE;
+        while !ready.exists() {
+            if let Some(status) = child.try_wait()? {
+                bail!("pintle up ended with {status}; its log:\n{}", self.log_tail());
+            }
+            if self.clock.now() > deadline {
+                bail!("pintle up is not ready; its log:\n{}", self.log_tail());
+            }
+            self.clock.sleep(Duration::from_millis(20)).await;
+        }
+        self.child = Some(child);
+        Ok(())
+    }
+
+    /// The end of the process's log.
+    pub fn log_tail(&self) -> String {
+        let text = std::fs::read_to_string(self.dir.path().join("pintle.log")).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(60)..].join("\n")
+    }
+
+    /// Ends the process as `kill` does and waits for it.
+    pub async fn stop(&mut self) -> Result<()> {
+        let Some(mut child) = self.child.take() else { return Ok(()) };
+        let pid = child.id().context("the process runs")?;
+        Command::new("kill").arg(pid.to_string()).status().await?;
+        self.clock.timeout(PATIENCE, child.wait()).await.context("an orderly stop")??;
+        Ok(())
+    }
+
+    /// Ends the process with SIGKILL.
+    pub async fn kill(&mut self) -> Result<()> {
+        if let Some(mut child) = self.child.take() {
+            child.kill().await?;
+        }
+        Ok(())
+    }
+
+    /// The pid of the process.
+    pub fn pid(&self) -> Option<u32> {
+        self.child.as_ref().and_then(Child::id)
+    }
+
+    /// Runs another pintle subcommand on this cluster's folders.
+    pub async fn pintle(&self, args: &[&str]) -> Result<Output> {
+        Ok(Command::new(&self.binary).args(args).args(self.roots()).output().await?)
+    }
+
+    /// A `kubectl` command for this cluster.
+    pub fn kubectl_command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new("kubectl");
+        command.arg("--kubeconfig").arg(self.kubeconfig()).args(args).kill_on_drop(true);
+        command.env("HOME", self.dir.path());
+        command
+    }
+
+    /// Runs kubectl and returns everything.
+    pub async fn kubectl_output(&self, args: &[&str]) -> Result<Output> {
+        let run = self.kubectl_command(args).output();
+        self.clock.timeout(PATIENCE * 2, run).await.with_context(|| format!("kubectl {args:?}"))?.map_err(Into::into)
+    }
+
+    /// Runs kubectl, which must succeed, and returns what it printed.
+    pub async fn kubectl(&self, args: &[&str]) -> Result<String> {
+        let output = self.kubectl_output(args).await?;
+        if !output.status.success() {
+            bail!("kubectl {args:?} failed: {}\n{}", String::from_utf8_lossy(&output.stderr), self.log_tail());
+        }
+        Ok(String::from_utf8(output.stdout)?)
+    }
+
+    /// Runs kubectl, which must fail, and returns its complaint.
+    pub async fn kubectl_fails(&self, args: &[&str]) -> Result<String> {
+        let output = self.kubectl_output(args).await?;
+        if output.status.success() {
+            bail!("kubectl {args:?} should have failed: {}", String::from_utf8_lossy(&output.stdout));
+        }
+        Ok(String::from_utf8(output.stderr)?)
+    }
+
+    /// Applies a manifest.
+    pub async fn apply(&self, manifest: &str) -> Result<String> {
+        self.kubectl_with_input(&["apply", "-f", "-"], manifest).await
+    }
+
+    /// Runs kubectl with a standard input.
+    pub async fn kubectl_with_input(&self, args: &[&str], input: &str) -> Result<String> {
+        use tokio::io::AsyncWriteExt;
+        let mut child =
+            self.kubectl_command(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        if let Some(mut stdin) = child.stdin.take() {
+            stdin.write_all(input.as_bytes()).await?;
+        }
+        let output = child.wait_with_output().await?;
+        if !output.status.success() {
+            bail!("kubectl {args:?}: {}\n{}", String::from_utf8_lossy(&output.stderr), self.log_tail());
+        }
+        Ok(String::from_utf8(output.stdout)?)
+    }
+
+    /// An object (or list) as JSON.
+    pub async fn json(&self, args: &[&str]) -> Result<Value> {
+        let mut all = args.to_vec();
+        all.extend(["-o", "json"]);
+        Ok(serde_json::from_str(&self.kubectl(&all).await?)?)
+    }
+
+    /// Asks until `check` gives something, or fails with what `check` last said.
+    pub async fn eventually<T, F, Fut>(&self, what: &str, check: F) -> Result<T>
+    where
+        F: Fn() -> Fut,
+        Fut: Future<Output = Result<T>>,
+    {
+        let deadline = self.clock.now() + PATIENCE;
+        loop {
+            match check().await {
+                Ok(value) => return Ok(value),
+                Err(error) if self.clock.now() > deadline => {
+                    bail!("{what}: still not so after {PATIENCE:?}: {error:#}\n{}", self.log_tail())
+                }
+                Err(_) => self.clock.sleep(Duration::from_millis(50)).await,
+            }
+        }
+    }
+
+    /// Fetches a page over HTTP from this host; fails on anything but 200.
+    pub async fn http_get(&self, url: &str) -> Result<String> {
+        let output = Command::new("curl")
+            .args(["--silent", "--show-error", "--fail", "--noproxy", "*", "--max-time", "5", url])
+            .output()
+            .await?;
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        }
+        bail!("{url}: {}", String::from_utf8_lossy(&output.stderr).trim())
+    }
+
+    /// Lets the runtime pull from a registry on loopback without TLS.
+    pub fn trust_registry(&self, registry: &Registry) -> Result<()> {
+        let folder = self.dir.path().join("config/certs.d").join(registry.address.to_string());
+        std::fs::create_dir_all(&folder)?;
+        let address = registry.address;
+        let hosts = format!(
+            "server = \"http://{address}\"\n[host.\"http://{address}\"]\n  capabilities = [\"pull\", \"resolve\"]\n"
+        );
+        std::fs::write(folder.join("hosts.toml"), hosts)?;
+        Ok(())
+    }
+
+    /// The address of the node.
+    pub async fn node_ip(&self) -> Result<IpAddr> {
+        let nodes = self.json(&["get", "nodes"]).await?;
+        let address = nodes["items"][0]["status"]["addresses"][0]["address"].as_str().context("a node address")?;
+        Ok(address.parse()?)
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        // The process gets SIGKILL when the child is dropped; reset then cleans the host.
+        drop(self.child.take());
+        let output = std::process::Command::new(&self.binary).arg("reset").args(self.roots()).output();
+        match output {
+            Ok(output) if output.status.success() => {}
+            other => eprintln!("reset after the test: {other:?}"),
+        }
+    }
+}

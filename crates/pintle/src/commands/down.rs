@@ -1,0 +1,73 @@
+//! `pintle down`: ends the cluster process. Pods keep running unless `--pods` says otherwise.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use host::containerd;
+use host::layout::Layout;
+use host::process::ProcessId;
+use rustix::process::Signal;
+use stdx::{ClockExt, SharedClock};
+
+use crate::roots::Roots;
+
+/// Stop the cluster.
+#[derive(Args, Debug)]
+pub struct Down {
+    #[command(flatten)]
+    pub roots: Roots,
+    /// Stop and remove the pods too, then the container runtime.
+    #[arg(long)]
+    pub pods: bool,
+}
+
+/// Runs the command.
+pub async fn run(args: Down, clock: SharedClock) -> Result<()> {
+    let layout = args.roots.layout();
+    match ProcessId::load_alive(&layout.pid()) {
+        Some(process) => {
+            stop_process(process, &clock).await?;
+            println!("pintle stopped; {}", if args.pods { "stopping pods" } else { "pods keep running" });
+        }
+        None => println!("pintle is not running"),
+    }
+    if args.pods {
+        let stopped = stop_pods(&layout, &clock).await?;
+        println!("{stopped} pods stopped");
+    }
+    Ok(())
+}
+
+/// Ends a process in order; after a minute, at once.
+async fn stop_process(process: ProcessId, clock: &SharedClock) -> Result<()> {
+    process.signal(Signal::TERM);
+    let deadline = clock.now() + Duration::from_secs(60);
+    while process.is_alive() {
+        if clock.now() >= deadline {
+            process.signal(Signal::KILL);
+            bail!("pid {} did not end within 60 s and was killed", process.pid);
+        }
+        clock.sleep(Duration::from_millis(10)).await;
+    }
+    Ok(())
+}
+
+/// Stops and removes every pod of our runtime, then the runtime. Returns how many there were.
+pub async fn stop_pods(layout: &Layout, clock: &SharedClock) -> Result<usize> {
+    let socket = layout.containerd_socket();
+    let Some(runtime) = ProcessId::load_alive(&layout.containerd_pid()) else { return Ok(0) };
+    let endpoint = format!("unix://{}", socket.display());
+    let client = cri::Client::new(&endpoint, clock.clone()).context("the container runtime's socket")?;
+    let sandboxes = client.list_pod_sandbox(None).await.context("listing pods")?;
+    let count = sandboxes.len();
+    for sandbox in sandboxes {
+        let name = sandbox.metadata.map(|m| format!("{}/{}", m.namespace, m.name)).unwrap_or_default();
+        client.stop_pod_sandbox(&sandbox.id).await.with_context(|| format!("stopping pod {name}"))?;
+        client.remove_pod_sandbox(&sandbox.id).await.with_context(|| format!("removing pod {name}"))?;
+    }
+    containerd::stop(runtime, clock).await;
+    let _ = std::fs::remove_file(PathBuf::from(&socket));
+    Ok(count)
+}
