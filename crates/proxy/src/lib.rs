@@ -9,3 +9,6 @@
 
 pub mod model;
 pub mod nftables;
+mod sync;
+
+pub use sync::{Options, cleanup, run};

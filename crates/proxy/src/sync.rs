@@ -1,0 +1,250 @@
+//! The loop: what changed in the API becomes one transaction to the kernel.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::types::core::v1 as core;
+use api::types::discovery::v1 as discovery;
+use client::events::Reference;
+use client::informer::View;
+use client::waits::Publisher;
+use client::{Client, Informer, Key, Resource};
+use ipnet::IpNet;
+use machinery::meta;
+use net::egress;
+use net::nft::Kernel;
+use net::ruleset::Family;
+use parking_lot::Mutex;
+use serde::Deserialize;
+use stdx::backoff::Policy;
+use stdx::shutdown::Stage;
+use stdx::{ClockExt, Rng, SharedClock};
+use tokio::sync::Notify;
+
+use crate::model::{EndpointSlice, Model, SERVICE_NAME, Service, service_ports};
+use crate::nftables::apply::Applied;
+use crate::nftables::render::{Settings, render};
+
+/// What the proxy is told at its start.
+pub struct Options {
+    /// This node: its own pod range is on this host, others' are reached by routes.
+    pub node_name: String,
+    pub service_cidrs: Vec<IpNet>,
+    pub cluster_cidrs: Vec<IpNet>,
+    /// The interfaces of this node's pods, as an nftables pattern.
+    pub pod_interfaces: String,
+    /// Masquerade what pods send out of the cluster.
+    pub masquerade_egress: bool,
+    pub kernel: Arc<dyn Kernel>,
+}
+
+/// What the proxy reads of a Node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+struct Node {
+    spec: NodeSpec,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct NodeSpec {
+    #[serde(rename = "podCIDRs")]
+    pod_cidrs: Vec<String>,
+}
+
+/// What has changed since the last pass. Bounded by the number of Services.
+#[derive(Default)]
+struct Dirty {
+    services: Mutex<BTreeSet<Key>>,
+    /// Nodes changed: the ranges must be read again.
+    nodes: Mutex<bool>,
+    wake: Notify,
+}
+
+impl Dirty {
+    fn service(&self, key: Key) {
+        self.services.lock().insert(key);
+        self.wake.notify_one();
+    }
+
+    fn node(&self) {
+        *self.nodes.lock() = true;
+        self.wake.notify_one();
+    }
+
+    fn take(&self) -> (BTreeSet<Key>, bool) {
+        (std::mem::take(&mut *self.services.lock()), std::mem::take(&mut *self.nodes.lock()))
+    }
+}
+
+const BY_SERVICE: &str = "service";
+/// How long to wait before a refused transaction is tried again.
+const RETRY: Policy = Policy { initial: Duration::from_millis(200), max: Duration::from_secs(30) };
+/// A failure names at most so many Services that wait for it.
+const NAMED: usize = 100;
+/// The code of the Wait.
+const NOT_IN_KERNEL: &str = "RulesNotInKernel";
+
+/// Runs until the stage stops. The rules stay.
+pub async fn run(client: Client, clock: SharedClock, rng: Rng, options: Options, stage: &Stage) {
+    let mut sync = Sync::start(&client, clock, rng, options, stage);
+    tokio::select! {
+        () = sync.run() => {}
+        () = stage.stopped() => {}
+    }
+}
+
+struct Sync {
+    services: Informer<Service>,
+    slices: Informer<EndpointSlice>,
+    nodes: Informer<Node>,
+    dirty: Arc<Dirty>,
+    waits: Publisher,
+    clock: SharedClock,
+    options: Options,
+    model: Model,
+    settings: Settings,
+    /// One table a family, for Services and for egress.
+    tables: Vec<(Family, Applied, Applied)>,
+    /// Services published as waiting for the kernel.
+    waiting: Vec<Reference>,
+}
+
+fn informer<V: View>(client: &Client, resource: Resource) -> client::informer::Builder<V> {
+    Informer::builder(client.clone(), resource).without_json()
+}
+
+impl Sync {
+    fn start(client: &Client, clock: SharedClock, rng: Rng, options: Options, stage: &Stage) -> Self {
+        let dirty = Arc::new(Dirty::default());
+        let services = informer::<Service>(client, Resource::of::<core::Service>())
+            .labels("!service.kubernetes.io/service-proxy-name")
+            .start(clock.clone(), rng.clone(), stage);
+        let slices = informer::<EndpointSlice>(client, Resource::of::<discovery::EndpointSlice>())
+            .labels("!service.kubernetes.io/headless,!service.kubernetes.io/service-proxy-name")
+            .index(BY_SERVICE, |meta, _| {
+                let owner = meta.labels.get(SERVICE_NAME);
+                owner.map(|name| format!("{}/{name}", meta.namespace)).into_iter().collect()
+            })
+            .start(clock.clone(), rng.clone(), stage);
+        let nodes = informer::<Node>(client, Resource::of::<core::Node>()).start(clock.clone(), rng.clone(), stage);
+        services.subscribe({
+            let dirty = dirty.clone();
+            move |change| dirty.service(change.object().meta.key())
+        });
+        slices.subscribe({
+            let dirty = dirty.clone();
+            move |change| {
+                for object in change.old().into_iter().chain([change.object()]) {
+                    if let Some(name) = object.meta.labels.get(SERVICE_NAME) {
+                        dirty.service(Key::new(object.meta.namespace.clone(), name.clone()));
+                    }
+                }
+            }
+        });
+        nodes.subscribe({
+            let dirty = dirty.clone();
+            move |change| {
+                if change.old().is_none_or(|old| old.view != change.object().view || Arc::ptr_eq(old, change.object()))
+                {
+                    dirty.node();
+                }
+            }
+        });
+        let is_own = |wait: &serde_json::Value| !meta::name(wait).is_empty();
+        let waits = Publisher::start(client, "proxy", is_own, clock.clone(), stage);
+        let settings = Settings {
+            service_cidrs: options.service_cidrs.clone(),
+            cluster_cidrs: options.cluster_cidrs.clone(),
+            remote_pod_cidrs: Vec::new(),
+            pod_interfaces: options.pod_interfaces.clone(),
+        };
+        let is_used = |family: &Family| {
+            let v4 = *family == Family::Ip;
+            options.service_cidrs.iter().chain(&options.cluster_cidrs).any(|n| n.addr().is_ipv4() == v4)
+        };
+        let tables = [Family::Ip, Family::Ip6]
+            .into_iter()
+            .filter(is_used)
+            .map(|f| (f, Applied::new(options.kernel.clone()), Applied::new(options.kernel.clone())))
+            .collect();
+        let (model, waiting) = (Model::new(), Vec::new());
+        Self { services, slices, nodes, dirty, waits, clock, options, model, settings, tables, waiting }
+    }
+
+    async fn run(&mut self) {
+        // Until the caches are full the kernel keeps what an earlier process left there.
+        futures::join!(self.services.synced(), self.slices.synced(), self.nodes.synced());
+        let mut failures = 0;
+        loop {
+            let (services, nodes) = self.dirty.take();
+            self.observe(&services, nodes);
+            match self.apply().await {
+                Ok(()) => {
+                    failures = 0;
+                    for reference in self.waiting.drain(..) {
+                        self.waits.withdraw(&reference, NOT_IN_KERNEL);
+                    }
+                    self.dirty.wake.notified().await;
+                }
+                Err(error) => {
+                    failures += 1;
+                    tracing::warn!(%error, failures, "the kernel refused the service rules");
+                    self.publish(&services, &error.to_string());
+                    self.clock.sleep(RETRY.delay(failures)).await;
+                }
+            }
+        }
+    }
+
+    /// Brings the model up to date with the caches.
+    fn observe(&mut self, services: &BTreeSet<Key>, nodes: bool) {
+        for key in services {
+            let of_service =
+                |name: &crate::model::PortName| name.namespace == key.namespace && name.service == key.name;
+            self.model.retain(|name, _| !of_service(name));
+            let Some(service) = self.services.get(key) else { continue };
+            let slices = self.slices.by_index(BY_SERVICE, &format!("{}/{}", key.namespace, key.name));
+            self.model.extend(service_ports(&service.view, slices.iter().map(|s| &s.view)));
+        }
+        if nodes {
+            let others = self.nodes.list().into_iter().filter(|n| n.meta.name != self.options.node_name);
+            let ranges = others.flat_map(|n| n.view.spec.pod_cidrs.clone()).filter_map(|c| c.parse().ok());
+            self.settings.remote_pod_cidrs = ranges.collect::<BTreeSet<IpNet>>().into_iter().collect();
+        }
+    }
+
+    async fn apply(&mut self) -> Result<(), net::nft::Error> {
+        for (family, services, outside) in &mut self.tables {
+            services.apply(render(&self.model, &self.settings, *family)).await?;
+            if self.options.masquerade_egress {
+                let cluster = &self.options.cluster_cidrs;
+                outside.apply(egress::render(*family, cluster, cluster)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Says which Services wait for the kernel, and what it said.
+    fn publish(&mut self, services: &BTreeSet<Key>, error: &str) {
+        let resource = Resource::of::<core::Service>();
+        for key in services.iter().take(NAMED) {
+            let Some(service) = self.services.get(key) else { continue };
+            let reference = Reference::of(&resource, &service.meta);
+            self.waits.publish(&reference, NOT_IN_KERNEL, "nftables", format!("the kernel refused the rules: {error}"));
+            self.waiting.push(reference);
+        }
+    }
+}
+
+/// The text of every table of ours, removed: what `--cleanup` sends.
+pub fn cleanup() -> String {
+    let mut tables = BTreeMap::new();
+    for family in [Family::Ip, Family::Ip6] {
+        for name in [crate::nftables::render::TABLE, egress::TABLE] {
+            tables.insert((family, name), net::ruleset::Ruleset::new(family, name).remove());
+        }
+    }
+    tables.into_values().collect()
+}
