@@ -4,7 +4,6 @@
 
 use std::fs::{self, OpenOptions};
 use std::io;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -148,11 +147,11 @@ async fn start(layout: &Layout, clock: &SharedClock) -> Result<(), Error> {
     let file = |path: PathBuf| move |source| Error::File { path, source };
     let log = OpenOptions::new().create(true).append(true).open(&log_path).map_err(file(log_path.clone()))?;
     let errors = log.try_clone().map_err(file(log_path.clone()))?;
-    // `setsid` becomes containerd (same pid) in a session of its own, so that neither a terminal
-    // that closes nor a signal to our process group reaches it.
+    // `setsid` becomes containerd (same pid, for we do not make it lead a group) in a session of its
+    // own, so that neither a terminal that closes nor a signal to our process group reaches it.
     let mut command = Command::new("setsid");
     command.arg("containerd").arg("--config").arg(layout.containerd_config());
-    command.stdin(Stdio::null()).stdout(log).stderr(errors).process_group(0);
+    command.stdin(Stdio::null()).stdout(log).stderr(errors);
     let mut child = command.spawn().map_err(|source| Error::Program { program: "setsid containerd".into(), source })?;
     let pid = i32::try_from(child.id()).unwrap_or(i32::MAX);
     let id = ProcessId::of(pid).map_err(file(format!("/proc/{pid}/stat").into()))?;

@@ -53,8 +53,31 @@ fn find_program(name: &str, path: &str) -> Option<PathBuf> {
 }
 
 /// The first of `names` that is installed: which OCI runtime to use.
-pub fn first_program<'a>(names: &[&'a str], path: &str) -> Option<&'a str> {
+pub fn first_program(names: &[&'static str], path: &str) -> Option<&'static str> {
     names.iter().copied().find(|name| find_program(name, path).is_some())
+}
+
+/// The OCI runtime to use: crun, which starts containers in half the time, unless this is a hybrid
+/// host (cgroups of both versions, with controllers on version 2), which crun refuses.
+pub fn oci_runtime(path: &str) -> Option<&'static str> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let preferred: &[&str] = if crun_refuses(&mounts, |p| fs::read_to_string(p).unwrap_or_default()) {
+        &["runc"]
+    } else {
+        &["crun", "runc"]
+    };
+    first_program(preferred, path)
+}
+
+fn crun_refuses(mountinfo: &str, read: impl Fn(&Path) -> String) -> bool {
+    let of_kind = |kind: &str| {
+        let wanted = format!(" - {kind} ");
+        mountinfo.lines().find(|l| l.contains(&wanted)).and_then(|l| l.split(' ').nth(4)).map(PathBuf::from)
+    };
+    match (of_kind("cgroup"), of_kind("cgroup2")) {
+        (Some(_), Some(unified)) => !read(&unified.join("cgroup.controllers")).trim().is_empty(),
+        _ => false,
+    }
 }
 
 /// Looks at the host and changes nothing.
@@ -158,6 +181,17 @@ pub fn judge(facts: &Facts) -> Vec<Problem> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn crun_is_not_used_where_it_would_refuse() {
+        let v1 = "30 1 0:20 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n";
+        let v2 = "31 1 0:21 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
+        let controllers = |text: &'static str| move |_: &Path| text.to_owned();
+        assert!(crun_refuses(&format!("{v1}{v2}"), controllers("hugetlb\n")));
+        assert!(!crun_refuses(&format!("{v1}{v2}"), controllers("\n")));
+        assert!(!crun_refuses(v2, controllers("cpu memory\n")));
+        assert!(!crun_refuses(v1, controllers("")));
+    }
 
     #[test]
     fn a_fit_host_has_no_problems_and_each_lack_is_named_with_its_mend() {

@@ -10,8 +10,6 @@ use crate::journal::{Journal, Mutation};
 pub const NEEDED: &[(&str, &str)] = &[
     // Packets between pods, Services and the host are forwarded.
     ("net.ipv4.ip_forward", "1"),
-    // NodePorts answer on the loopback address too.
-    ("net.ipv4.conf.all.route_localnet", "1"),
 ];
 
 fn path(name: &str) -> PathBuf {

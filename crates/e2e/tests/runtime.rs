@@ -1,0 +1,57 @@
+//! The runtime that `pintle up` supervises, alone: started, adopted, given a sandbox, stopped.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use cri::v1::{PodSandboxConfig, PodSandboxMetadata};
+use host::containerd::{self, Settings, Started};
+use host::layout::Layout;
+use host::process::ProcessId;
+use host::{cni, preflight, reset};
+use stdx::clock::RealClock;
+
+#[tokio::test]
+async fn a_sandbox_runs_on_a_runtime_of_our_own_and_leaves_nothing() -> Result<()> {
+    let dir = tempfile::Builder::new().prefix("pintle-runtime-").tempdir()?;
+    let layout = Layout::below(dir.path());
+    let clock = RealClock::shared();
+    let plugins = cni::find_plugins(cni::PLUGIN_FOLDERS).map_err(|m| anyhow::anyhow!("missing plugins: {m:?}"))?;
+    let settings = Settings {
+        cni_plugins: plugins,
+        restrict_oom_score: containerd::lacks_resource_capability(),
+        runtime: preflight::oci_runtime("").context("an OCI runtime")?.to_owned(),
+    };
+    let range = "10.244.250.0/24".parse()?;
+    cni::write(&layout.cni_config(), &cni::render(range, &layout.cni_state()))?;
+    assert_eq!(containerd::ensure(&layout, &settings, &clock).await?, Started::New);
+    assert_eq!(containerd::ensure(&layout, &settings, &clock).await?, Started::Adopted);
+    containerd::import_pause(&layout).await?;
+
+    let client = cri::Client::new(&format!("unix://{}", layout.containerd_socket().display()), clock.clone())?;
+    let metadata = PodSandboxMetadata {
+        name: "probe".into(),
+        uid: "0b0e9e5c-0000-4000-8000-000000000001".into(),
+        namespace: "default".into(),
+        attempt: 0,
+    };
+    let logs = dir.path().join("logs").display().to_string();
+    let linux = cri::v1::LinuxPodSandboxConfig::default();
+    let config = PodSandboxConfig {
+        metadata: Some(metadata),
+        log_directory: logs,
+        linux: Some(linux),
+        ..PodSandboxConfig::default()
+    };
+    let id = client.run_pod_sandbox(config, "").await?;
+    let status = client.pod_sandbox_status(&id).await?;
+    let ip = status.network.context("a network")?.ip;
+    assert!(ip.starts_with("10.244.250."), "{ip}");
+    client.stop_pod_sandbox(&id).await?;
+    client.remove_pod_sandbox(&id).await?;
+
+    let process = ProcessId::load_alive(&layout.containerd_pid()).context("the runtime runs")?;
+    containerd::stop(process, &clock).await;
+    let left: Vec<_> = reset::mounts()?.into_iter().filter(|m| m.starts_with(dir.path())).collect();
+    assert_eq!(left, [Path::new(""); 0]);
+    Ok(())
+}
