@@ -3,8 +3,26 @@
 //!
 //! Kind files know no verbs, no HTTP and no storage. They see a typed view of the object and change
 //! it; the write path (in `apiserver`) works on one JSON tree and calls them through [`AnyKind`].
+//!
+//! ```text
+//!                 defaults      claims     finish: prepare → validate → warn
+//!  JSON tree ──────────┬───────────┬───────────────────┬──────────────────────► JSON tree
+//!                      │  view (typed, one decode each) │
+//!                 pod/defaults.rs  service/claims.rs   pod/validate.rs, …
+//! ```
 
+mod any;
+mod cells;
+mod check;
+pub mod config_map;
+pub mod deployment;
 pub mod kind;
+pub mod metadata;
+pub mod namespace;
+pub mod pod;
+pub mod replica_set;
+pub mod resources;
+pub mod secret;
 pub mod shape;
 pub mod view;
 
@@ -13,3 +31,35 @@ pub use kind::{
     User, Verb,
 };
 pub use shape::{Keep, Scope, Shape};
+
+/// Every kind, in the order discovery shows groups and resources.
+pub static ALL: &[&dyn AnyKind] = &[
+    &config_map::ConfigMap,
+    &namespace::Namespace,
+    &pod::Pod,
+    &secret::Secret,
+    &deployment::Deployment,
+    &replica_set::ReplicaSet,
+];
+
+/// The kind a path names: `find("apps", "v1", "deployments")`.
+pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static dyn AnyKind> {
+    ALL.iter().copied().find(|kind| {
+        let shape = kind.shape();
+        shape.plural == plural && shape.group == group && shape.version == version
+    })
+}
+
+/// The kind an object names: `by_kind("apps", "v1", "Deployment")`.
+pub fn by_kind(group: &str, version: &str, name: &str) -> Option<&'static dyn AnyKind> {
+    ALL.iter().copied().find(|kind| {
+        let shape = kind.shape();
+        shape.kind == name && shape.group == group && shape.version == version
+    })
+}
+
+/// The kinds whose own form is stored: each has one watch cache. The others are virtual, or
+/// another version of one of these.
+pub fn stored() -> impl Iterator<Item = &'static dyn AnyKind> {
+    ALL.iter().copied().filter(|kind| kind.shape().keep != Keep::Virtual && kind.stored_as().is_none())
+}

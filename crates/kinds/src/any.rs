@@ -1,0 +1,339 @@
+//! Every [`Kind`] is an [`AnyKind`]: the typed rules of its file, called on the JSON tree of the
+//! write path, with what the [`Shape`] says done first on the tree itself.
+
+use jiff::Timestamp;
+use machinery::field::{FieldErrors, Path};
+use machinery::schema;
+use machinery::status::{self, Status};
+use serde_json::{Map, Value};
+
+use crate::kind::{AnyKind, Cell, Claim, Claims, Column, Ctx, Fields, Finished, Kind, RowConditions};
+use crate::metadata;
+use crate::shape::{Keep, Shape};
+use crate::view;
+
+impl<K: Kind> AnyKind for K {
+    fn shape(&self) -> &'static Shape {
+        const { &K::SHAPE }
+    }
+
+    fn schema(&self) -> schema::Type {
+        let shape = self.shape();
+        match api::schema::of(shape.group, shape.version, shape.kind) {
+            Some(schema) => schema,
+            // The walk over all kinds (tests/all.rs) proves that each is in the table.
+            None => unreachable!("{} has no schema", shape.kind),
+        }
+    }
+
+    fn defaults(&self, ctx: &Ctx, object: &mut Value) -> status::Result<()> {
+        if !K::HAS_DEFAULTS {
+            return Ok(());
+        }
+        view::edit(object, |view: &mut K::Object| <K as Kind>::defaults(ctx, view))
+    }
+
+    fn claims(&self, ctx: &Ctx, new: &mut Value, old: Option<&Value>) -> status::Result<Claims> {
+        if !K::CLAIMS {
+            return Ok(Claims::default());
+        }
+        let old: Option<K::Object> = old.map(view::read).transpose()?;
+        let mut errors = FieldErrors::new();
+        let claims = view::edit(new, |new: &mut K::Object| <K as Kind>::claims(ctx, new, old.as_ref(), &mut errors))?;
+        if errors.is_empty() {
+            return Ok(claims);
+        }
+        let shape = self.shape();
+        Err(Status::invalid(shape.group, shape.kind, text(new, "/metadata/name"), &errors))
+    }
+
+    fn held(&self, object: &Value) -> status::Result<Vec<Claim>> {
+        if !K::CLAIMS {
+            return Ok(Vec::new());
+        }
+        Ok(<K as Kind>::held(&view::read(object)?))
+    }
+
+    fn prepare_create(&self, ctx: &Ctx, object: &mut Value) -> status::Result<()> {
+        prepare_create(self.shape(), object);
+        view::edit(object, |view: &mut K::Object| <K as Kind>::prepare_create(ctx, view))
+    }
+
+    fn prepare_update(&self, ctx: &Ctx, new: &mut Value, old: &Value) -> status::Result<()> {
+        let old_view: K::Object = view::read(old)?;
+        keep_from_old(self.shape(), ctx.subresource, new, old);
+        view::edit(new, |view: &mut K::Object| <K as Kind>::prepare_update(ctx, view, &old_view))?;
+        move_generation(self.shape(), ctx.subresource, new, old);
+        Ok(())
+    }
+
+    fn validate(&self, ctx: &Ctx, new: &Value, old: Option<&Value>) -> status::Result<FieldErrors> {
+        let old_view: Option<K::Object> = old.map(view::read).transpose()?;
+        Ok(validate::<K>(ctx, new, &view::read(new)?, old.zip(old_view.as_ref())))
+    }
+
+    fn warnings(&self, ctx: &Ctx, new: &Value, old: Option<&Value>) -> Vec<String> {
+        let Ok(new) = view::read(new) else { return Vec::new() };
+        let old: Option<K::Object> = old.and_then(|old| view::read(old).ok());
+        <K as Kind>::warnings(ctx, &new, old.as_ref())
+    }
+
+    fn finish(&self, ctx: &Ctx, new: &mut Value, old: Option<&Value>) -> status::Result<Finished> {
+        let shape = self.shape();
+        let old_view: Option<K::Object> = old.map(view::read).transpose()?;
+        match old {
+            None => prepare_create(shape, new),
+            Some(old) => keep_from_old(shape, ctx.subresource, new, old),
+        }
+        let managed = take_managed_fields(new);
+        let mut view: K::Object = view::read(new)?;
+        match &old_view {
+            None => <K as Kind>::prepare_create(ctx, &mut view),
+            Some(old) => <K as Kind>::prepare_update(ctx, &mut view, old),
+        }
+        view::write(new, &view)?;
+        if let Some(managed) = managed {
+            put_managed_fields(new, managed);
+        }
+        if let Some(old) = old {
+            move_generation(shape, ctx.subresource, new, old);
+        }
+        Ok(Finished {
+            errors: validate::<K>(ctx, new, &view, old.zip(old_view.as_ref())),
+            warnings: <K as Kind>::warnings(ctx, &view, old_view.as_ref()),
+        })
+    }
+
+    fn fields(&self, object: &Value) -> Fields {
+        let mut fields = Fields::new();
+        fields.insert("metadata.name".into(), text(object, "/metadata/name").into());
+        if self.shape().is_namespaced() {
+            fields.insert("metadata.namespace".into(), text(object, "/metadata/namespace").into());
+        }
+        for selectable in K::SELECTABLE {
+            fields.insert(selectable.field.into(), selectable.read(object));
+        }
+        fields
+    }
+
+    fn is_selectable(&self, field: &str) -> bool {
+        matches!(field, "metadata.name" | "metadata.namespace") || K::SELECTABLE.iter().any(|s| s.field == field)
+    }
+
+    fn unknown_field(&self, field: &str) -> String {
+        if K::OWN_FIELD_LABELS {
+            format!("field label not supported: {field}")
+        } else {
+            format!(r#""{field}" is not a known field selector: only "metadata.name", "metadata.namespace""#)
+        }
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        <K as Kind>::columns().columns
+    }
+
+    fn row(&self, object: &Value, now: Timestamp) -> status::Result<(Vec<Cell>, RowConditions)> {
+        Ok((<K as Kind>::columns().row)(&view::read(object)?, now))
+    }
+
+    fn row_of_bytes(&self, object: &[u8], now: Timestamp) -> status::Result<(Vec<Cell>, RowConditions)> {
+        Ok((<K as Kind>::columns().row)(&view::read_bytes(object)?, now))
+    }
+
+    fn stored_as(&self) -> Option<&'static dyn AnyKind> {
+        <K as Kind>::stored_as()
+    }
+
+    fn to_stored(&self, object: &mut Value) {
+        <K as Kind>::to_stored(object);
+    }
+
+    fn from_stored(&self, object: &mut Value) {
+        <K as Kind>::from_stored(object);
+    }
+}
+
+fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The mistakes in one object, or in its change from `old` (tree and view).
+fn validate<K: Kind>(ctx: &Ctx, tree: &Value, view: &K::Object, old: Option<(&Value, &K::Object)>) -> FieldErrors {
+    let mut errors = FieldErrors::new();
+    let shape = &K::SHAPE;
+    if shape.keep != Keep::Virtual {
+        match old {
+            None => metadata::validate(shape, <K as Kind>::name_rule, tree, &mut errors),
+            Some((old, _)) => metadata::validate_update(ctx, tree, old, &mut errors),
+        }
+    }
+    match old {
+        Some((_, old)) if ctx.subresource == "status" => {
+            <K as Kind>::validate_status(ctx, view, old, &mut errors);
+            return errors;
+        }
+        Some(_) if !is_main(ctx.subresource) => return errors,
+        _ => {}
+    }
+    let mut missing: Vec<Path> = Vec::new();
+    for (pointer, detail) in K::REQUIRED {
+        if tree.pointer(pointer).is_none_or(Value::is_null) {
+            let path = Path::new(pointer.trim_start_matches('/').replace('/', "."));
+            errors.required(&path, *detail);
+            missing.push(path);
+        }
+    }
+    let mut own = FieldErrors::new();
+    <K as Kind>::validate(ctx, view, &mut own);
+    if let Some((_, old)) = old {
+        <K as Kind>::validate_update(ctx, view, old, &mut own);
+    }
+    own.0.retain(|error| !missing.contains(&error.path));
+    errors.extend(own);
+    // The same mistake may be found on the way to the new object and in the change.
+    let mut unique: Vec<machinery::field::FieldError> = Vec::with_capacity(errors.len());
+    for error in errors.0 {
+        if !unique.contains(&error) {
+            unique.push(error);
+        }
+    }
+    FieldErrors(unique)
+}
+
+/// A scale write is a write of the whole object by other means.
+fn is_main(subresource: &str) -> bool {
+    matches!(subresource, "" | "scale")
+}
+
+fn root(object: &mut Value) -> &mut Map<String, Value> {
+    if !object.is_object() {
+        *object = Value::Object(Map::new());
+    }
+    match object {
+        Value::Object(map) => map,
+        _ => unreachable!("just made an object"),
+    }
+}
+
+fn metadata_of(object: &mut Value) -> &mut Map<String, Value> {
+    let metadata = root(object).entry("metadata").or_insert_with(|| Value::Object(Map::new()));
+    root(metadata)
+}
+
+fn take_managed_fields(object: &mut Value) -> Option<Value> {
+    object.get_mut("metadata")?.as_object_mut()?.remove("managedFields")
+}
+
+fn put_managed_fields(object: &mut Value, managed: Value) {
+    metadata_of(object).insert("managedFields".into(), managed);
+}
+
+fn prepare_create(shape: &Shape, object: &mut Value) {
+    if shape.has_status && !shape.status_on_create {
+        root(object).remove("status");
+    }
+    if shape.keep == Keep::Virtual {
+        return;
+    }
+    let metadata = metadata_of(object);
+    if shape.has_generation {
+        metadata.insert("generation".into(), 1.into());
+    } else {
+        metadata.remove("generation");
+    }
+}
+
+/// What the subresource (or its absence) may not write comes from the stored object.
+fn keep_from_old(shape: &Shape, subresource: &str, new: &mut Value, old: &Value) {
+    match subresource {
+        "status" => {
+            let kept = |key: &str| !matches!(key, "metadata" | "status" | "kind" | "apiVersion");
+            let new = root(new);
+            new.retain(|key, _| !kept(key));
+            for (key, value) in old.as_object().into_iter().flatten().filter(|(key, _)| kept(key)) {
+                new.insert(key.clone(), value.clone());
+            }
+        }
+        _ if is_main(subresource) && shape.has_status => restore(root(new), "status", old.get("status")),
+        _ => {}
+    }
+    let null = Value::Null;
+    let old = old.get("metadata").unwrap_or(&null);
+    let metadata = metadata_of(new);
+    restore(metadata, "generation", old.get("generation"));
+    if subresource == "status" {
+        for field in shape.status_keeps {
+            restore(metadata, field, old.get(field));
+        }
+    }
+}
+
+fn restore(map: &mut Map<String, Value>, key: &str, old: Option<&Value>) {
+    match old {
+        Some(old) => {
+            if map.get(key) != Some(old) {
+                map.insert(key.to_owned(), old.clone());
+            }
+        }
+        None => {
+            map.remove(key);
+        }
+    }
+}
+
+/// The generation grows when what the user wants changed.
+fn move_generation(shape: &Shape, subresource: &str, new: &mut Value, old: &Value) {
+    if !shape.has_generation || !is_main(subresource) {
+        return;
+    }
+    let annotations = |object: &Value| object.pointer("/metadata/annotations").cloned().unwrap_or_default();
+    let changed = wish_differs(new, old) || (shape.annotations_count && !same(&annotations(new), &annotations(old)));
+    if changed {
+        let before = old.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or(0);
+        metadata_of(new).insert("generation".into(), (before + 1).into());
+    }
+}
+
+/// True when anything but metadata and status differs.
+fn wish_differs(new: &Value, old: &Value) -> bool {
+    let empty = Map::new();
+    let (new, old) = (new.as_object().unwrap_or(&empty), old.as_object().unwrap_or(&empty));
+    let counts = |key: &str| !matches!(key, "metadata" | "status" | "kind" | "apiVersion");
+    let null = Value::Null;
+    new.iter().filter(|(key, _)| counts(key)).any(|(key, value)| !same(value, old.get(key).unwrap_or(&null)))
+        || old.iter().filter(|(key, _)| counts(key)).any(|(key, value)| !new.contains_key(key) && !same(value, &null))
+}
+
+/// Equal in meaning: an absent list or map is an empty one; an absent struct is not an empty one,
+/// but the tree cannot tell `{}` of a map from that of a struct, so `{}` counts as there.
+fn same(a: &Value, b: &Value) -> bool {
+    let nothing = |v: &Value| v.is_null() || v.as_array().is_some_and(Vec::is_empty);
+    match (a, b) {
+        (Value::Object(a), Value::Object(b)) => {
+            a.iter().all(|(key, value)| same(value, b.get(key).unwrap_or(&Value::Null)))
+                && b.iter().all(|(key, value)| a.contains_key(key) || nothing(value))
+        }
+        (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b)),
+        _ => a == b || (nothing(a) && nothing(b)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn equality_is_of_meaning() {
+        for (a, b, want) in [
+            (json!({"a": []}), json!({}), true),
+            (json!({"a": null, "b": 1}), json!({"b": 1}), true),
+            (json!({"a": {}}), json!({}), false),
+            (json!([1, 2]), json!([2, 1]), false),
+        ] {
+            assert_eq!(same(&a, &b), want, "{a} {b}");
+            assert_eq!(same(&b, &a), want, "{b} {a}");
+        }
+    }
+}

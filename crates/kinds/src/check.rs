@@ -1,0 +1,126 @@
+//! Small rules about one value at one path, which many kinds use.
+
+use api::meta::apis::meta::v1::LabelSelector;
+use api::meta::util::intstr::IntOrString;
+use machinery::field::{FieldErrors, Path};
+use machinery::names;
+use serde::Serialize;
+use serde_json::Value;
+
+pub const IMMUTABLE: &str = "field is immutable";
+pub const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
+pub const PORT_RANGE: &str = "must be between 1 and 65535, inclusive";
+pub const ID_RANGE: &str = "must be between 0 and 2147483647, inclusive";
+pub const IP_ADDRESS: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
+const PERCENT: &str = "a valid percent string must be a numeric string followed by an ending '%' \
+                       (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')";
+
+/// The JSON form of a part of a view, for the value of a message.
+pub fn value(part: &impl Serialize) -> Value {
+    serde_json::to_value(part).unwrap_or(Value::Null)
+}
+
+/// `messages` about `value`, each as a mistake.
+pub fn all(messages: Vec<String>, path: &Path, value: &str, errors: &mut FieldErrors) {
+    for message in messages {
+        errors.invalid(path, value, message);
+    }
+}
+
+/// At least zero; an absent number is fine.
+pub fn not_negative(number: Option<impl Into<i64>>, path: &Path, errors: &mut FieldErrors) {
+    if let Some(number) = number.map(Into::into).filter(|n| *n < 0) {
+        errors.invalid(path, number, NOT_NEGATIVE);
+    }
+}
+
+/// A port number.
+pub fn port(number: i32, path: &Path, errors: &mut FieldErrors) {
+    if !(1..=65535).contains(&number) {
+        errors.invalid(path, number, PORT_RANGE);
+    }
+}
+
+/// A port by number or name.
+pub fn port_or_name(port: &IntOrString, path: &Path, errors: &mut FieldErrors) {
+    match port {
+        IntOrString::Int(number) => self::port(*number, path, errors),
+        IntOrString::String(name) => all(names::port_name(name), path, name, errors),
+    }
+}
+
+/// One of `supported`; an empty value is missing.
+pub fn one_of(text: Option<&str>, supported: &[&str], path: &Path, errors: &mut FieldErrors) {
+    match text.unwrap_or_default() {
+        "" => errors.required(path, ""),
+        text if supported.contains(&text) => {}
+        text => errors.not_supported(path, text, supported),
+    }
+}
+
+/// One of `supported`, or absent.
+pub fn one_of_or_absent(text: Option<&str>, supported: &[&str], path: &Path, errors: &mut FieldErrors) {
+    if let Some(text) = text.filter(|text| !supported.contains(text)) {
+        errors.not_supported(path, text, supported);
+    }
+}
+
+/// May not change.
+pub fn immutable<T: PartialEq + Serialize + ?Sized>(new: &T, old: &T, path: &Path, errors: &mut FieldErrors) {
+    if new != old {
+        errors.invalid(path, serde_json::to_value(new).unwrap_or(Value::Null), IMMUTABLE);
+    }
+}
+
+/// The percentage in `25%`.
+pub fn percent(text: &str) -> Option<i32> {
+    text.strip_suffix('%').filter(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))?.parse().ok()
+}
+
+/// A count that is not negative, or a percentage.
+pub fn count_or_percent(amount: &IntOrString, path: &Path, errors: &mut FieldErrors) {
+    match amount {
+        IntOrString::Int(number) => not_negative(Some(*number), path, errors),
+        IntOrString::String(text) if percent(text).is_none() => errors.invalid(path, text.as_str(), PERCENT),
+        IntOrString::String(_) => {}
+    }
+}
+
+/// No more than all.
+pub fn at_most_all(amount: &IntOrString, path: &Path, errors: &mut FieldErrors) {
+    if let IntOrString::String(text) = amount
+        && percent(text).is_some_and(|n| n > 100)
+    {
+        errors.invalid(path, text.as_str(), "must not be greater than 100%");
+    }
+}
+
+/// A label selector.
+pub fn selector(selector: &LabelSelector, path: &Path, errors: &mut FieldErrors) {
+    let labels = selector.match_labels.iter().flatten().map(|(k, v)| (k.as_str(), v.as_str()));
+    crate::metadata::validate_labels(labels, &path.child("matchLabels"), errors);
+    for (i, expression) in selector.match_expressions.iter().flatten().enumerate() {
+        let path = path.child("matchExpressions").index(i);
+        let values = expression.values.as_deref().unwrap_or_default();
+        match expression.operator.as_str() {
+            "In" | "NotIn" if values.is_empty() => {
+                errors.required(&path.child("values"), "must be specified when `operator` is 'In' or 'NotIn'");
+            }
+            "In" | "NotIn" => {}
+            "Exists" | "DoesNotExist" if !values.is_empty() => errors
+                .forbidden(&path.child("values"), "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"),
+            "Exists" | "DoesNotExist" => {}
+            other => errors.invalid(&path.child("operator"), other, "not a valid selector operator"),
+        }
+        all(names::qualified_name(&expression.key), &path.child("key"), &expression.key, errors);
+        for (j, value) in values.iter().enumerate() {
+            all(names::label_value(value), &path.child("values").index(j), value, errors);
+        }
+    }
+}
+
+/// True for the selector that selects everything (or was never given).
+pub fn is_empty_selector(selector: &LabelSelector) -> bool {
+    selector.match_labels.as_ref().is_none_or(|labels| labels.is_empty())
+        && selector.match_expressions.as_ref().is_none_or(Vec::is_empty)
+}

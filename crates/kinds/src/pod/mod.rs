@@ -1,0 +1,120 @@
+//! Pod: containers that run together on one node.
+
+pub mod columns;
+pub mod defaults;
+mod prepare;
+pub mod template;
+pub mod validate;
+mod validate_container;
+mod validate_scheduling;
+mod validate_update;
+mod validate_volume;
+mod warnings;
+
+use api::types::core::v1 as core;
+use machinery::field::FieldErrors;
+use machinery::names;
+
+use crate::kind::{Columns, Ctx, Kind, Selectable};
+use crate::shape::{Shape, Subresource};
+
+pub struct Pod;
+
+impl Kind for Pod {
+    type Object = core::Pod;
+    const SHAPE: Shape = Shape::namespaced("", "v1", "Pod", "pods")
+        .singular("pod")
+        .short(&["po"])
+        .categories(&["all"])
+        .status()
+        .status_keeps(&["ownerReferences"])
+        .subresources(&[
+            Subresource { name: "binding", group: "", version: "", kind: "Binding", verbs: &["create"] },
+            Subresource { name: "log", group: "", version: "", kind: "Pod", verbs: &["get"] },
+        ]);
+    const SELECTABLE: &'static [Selectable] = &[
+        Selectable::at("spec.nodeName", &["/spec/nodeName"]),
+        Selectable::at("spec.host", &["/spec/nodeName"]),
+        Selectable::at("spec.restartPolicy", &["/spec/restartPolicy"]),
+        Selectable::at("spec.schedulerName", &["/spec/schedulerName"]),
+        Selectable::at("spec.serviceAccountName", &["/spec/serviceAccountName"]),
+        Selectable::at("spec.hostNetwork", &["/spec/hostNetwork"]).or("false"),
+        Selectable::at("status.phase", &["/status/phase"]),
+        Selectable::at("status.podIP", &["/status/podIPs/0/ip", "/status/podIP"]),
+        Selectable::at("status.podIPs", &[]),
+        Selectable::at("status.nominatedNodeName", &["/status/nominatedNodeName"]),
+    ];
+
+    fn name_rule(name: &str) -> Vec<String> {
+        names::dns1123_subdomain(name)
+    }
+
+    fn defaults(_ctx: &Ctx, pod: &mut Self::Object) {
+        defaults::pod(pod);
+    }
+
+    fn prepare_create(ctx: &Ctx, pod: &mut Self::Object) {
+        prepare::create(pod, ctx.now);
+    }
+
+    fn prepare_update(ctx: &Ctx, new: &mut Self::Object, old: &Self::Object) {
+        prepare::update(ctx.subresource, new, old);
+    }
+
+    fn validate(_ctx: &Ctx, pod: &Self::Object, errors: &mut FieldErrors) {
+        validate::pod(pod, errors);
+    }
+
+    fn validate_update(_ctx: &Ctx, new: &Self::Object, old: &Self::Object, errors: &mut FieldErrors) {
+        validate_update::pod(new, old, errors);
+    }
+
+    fn validate_status(_ctx: &Ctx, new: &Self::Object, old: &Self::Object, errors: &mut FieldErrors) {
+        validate_update::status(new, old, errors);
+    }
+
+    fn warnings(_ctx: &Ctx, new: &Self::Object, _old: Option<&Self::Object>) -> Vec<String> {
+        warnings::pod(new)
+    }
+
+    fn columns() -> Columns<Self::Object> {
+        Columns { columns: columns::COLUMNS, row: columns::row }
+    }
+}
+
+/// The names of the sources a volume has; one that is right has exactly one.
+pub fn volume_sources(volume: &core::Volume) -> Vec<&'static str> {
+    let sources = [
+        ("hostPath", volume.host_path.is_some()),
+        ("gitRepo", volume.git_repo.is_some()),
+        ("emptyDir", volume.empty_dir.is_some()),
+        ("gcePersistentDisk", volume.gce_persistent_disk.is_some()),
+        ("awsElasticBlockStore", volume.aws_elastic_block_store.is_some()),
+        ("secret", volume.secret.is_some()),
+        ("nfs", volume.nfs.is_some()),
+        ("iscsi", volume.iscsi.is_some()),
+        ("glusterfs", volume.glusterfs.is_some()),
+        ("flocker", volume.flocker.is_some()),
+        ("persistentVolumeClaim", volume.persistent_volume_claim.is_some()),
+        ("rbd", volume.rbd.is_some()),
+        ("cinder", volume.cinder.is_some()),
+        ("cephfs", volume.cephfs.is_some()),
+        ("quobyte", volume.quobyte.is_some()),
+        ("downwardAPI", volume.downward_api.is_some()),
+        ("fc", volume.fc.is_some()),
+        ("flexVolume", volume.flex_volume.is_some()),
+        ("configMap", volume.config_map.is_some()),
+        ("azureFile", volume.azure_file.is_some()),
+        ("vsphereVolume", volume.vsphere_volume.is_some()),
+        ("photonPersistentDisk", volume.photon_persistent_disk.is_some()),
+        ("portworxVolume", volume.portworx_volume.is_some()),
+        ("azureDisk", volume.azure_disk.is_some()),
+        ("storageos", volume.storageos.is_some()),
+        ("scaleIO", volume.scale_io.is_some()),
+        ("projected", volume.projected.is_some()),
+        ("csi", volume.csi.is_some()),
+        ("ephemeral", volume.ephemeral.is_some()),
+        ("image", volume.image.is_some()),
+    ];
+    sources.into_iter().filter(|(_, given)| *given).map(|(name, _)| name).collect()
+}
