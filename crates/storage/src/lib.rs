@@ -11,11 +11,13 @@
 
 #[cfg(test)]
 pub mod contract;
+mod embedded;
 mod history;
 mod memory;
 mod mvcc;
 mod watch;
 
+pub use embedded::{Embedded, OnFatal, Options, snapshot};
 pub use history::HistoryBounds;
 pub use memory::Memory;
 
@@ -177,6 +179,9 @@ pub enum Error {
     /// A record cannot be read; the text names it and the restore command. Final.
     #[error("{0}")]
     Corrupt(String),
+    /// The folder was written by a newer version; final for this one.
+    #[error("the store has format {found}, this version knows {known}: use a newer pintle")]
+    Format { found: u32, known: u32 },
     /// The store is closing or has failed for good; the process should end.
     #[error("the store is closed: {0}")]
     Closed(String),

@@ -1,0 +1,96 @@
+//! Snapshots: the state at one revision in one checked file, and the way back.
+//!
+//! A restored store continues far above every revision its clients can have seen, so that none of
+//! them sees time run backwards: all their watches and lists start anew with `410 Expired`.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use stdx::Rng;
+use stdx::clock::Instant;
+
+use super::files::{Files, Folder};
+use super::{Embedded, base, recovery, salt};
+use crate::{Error, HistoryBounds, Revision};
+
+/// How far a restore jumps ahead. A cluster would need a year of thirty writes a second to get there.
+pub const JUMP: Revision = 1_000_000_000;
+
+/// What a snapshot holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Summary {
+    pub revision: Revision,
+    pub keys: usize,
+    pub bytes: u64,
+}
+
+/// A file's folder and name.
+fn split(path: &Path) -> Result<(Arc<dyn Files>, &str), Error> {
+    let name = path.file_name().and_then(|n| n.to_str());
+    let name = name.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "not the path of a file"))?;
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    Ok((Arc::new(Folder::unlocked(folder)?), name))
+}
+
+impl Embedded {
+    /// Saves the current state to a new file. The store goes on meanwhile. Blocks.
+    pub fn save(&self, path: &Path) -> Result<Summary, Error> {
+        let (files, name) = split(path)?;
+        let (entries, revision) = {
+            let state = self.shared.state.read();
+            (state.current().clone(), state.revision())
+        };
+        let saved = base::write(&*files, name, &entries, (revision, salt(&self.rng)), |_| true)?;
+        Ok(Summary { revision, keys: entries.len(), bytes: saved.bytes })
+    }
+}
+
+/// Reads and checks all of a snapshot. Blocks.
+pub fn inspect(path: &Path) -> Result<Summary, Error> {
+    let (files, name) = split(path)?;
+    let (saved, entries) = base::read(&*files, name)?;
+    Ok(Summary { revision: saved.revision, keys: entries.len(), bytes: saved.bytes })
+}
+
+/// Makes `folder` a store with the snapshot's state. A store that is there already is kept beside it;
+/// the path it has now is returned. Blocks.
+pub fn restore(path: &Path, folder: &Path, rng: &Rng) -> Result<(Summary, Option<PathBuf>), Error> {
+    let (files, name) = split(path)?;
+    let (saved, entries) = base::read(&*files, name)?;
+    let fresh = beside(folder, "restoring")?;
+    let old_revision = {
+        // Nobody may use the old store while it is replaced; what it still can tell, it tells.
+        let old = folder.exists().then(|| Folder::lock(folder)).transpose()?;
+        let old = old.and_then(|old| recovery::recover(&old, HistoryBounds::default(), 0, Instant::default()).ok());
+        old.map_or(0, |old| old.state.revision())
+    };
+    let revision = saved.revision.max(old_revision) + JUMP;
+    {
+        let fresh = Folder::lock(&fresh)?;
+        base::write(&fresh, &base::name(revision), &entries, (revision, salt(rng)), |_| true)?;
+        recovery::create_store(&fresh, revision, salt(rng))?;
+    }
+    let kept = folder.exists().then(|| beside(folder, "before-restore")).transpose()?;
+    if let Some(kept) = &kept {
+        fs::rename(folder, kept)?;
+    }
+    fs::rename(&fresh, folder)?;
+    if let Some(parent) = folder.parent().filter(|p| !p.as_os_str().is_empty()) {
+        fs::File::open(parent)?.sync_all()?;
+    }
+    Ok((Summary { revision, keys: entries.len(), bytes: saved.bytes }, kept))
+}
+
+/// A free name next to `folder`.
+fn beside(folder: &Path, what: &str) -> io::Result<PathBuf> {
+    let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    for number in 1..1000 {
+        let candidate = folder.with_file_name(format!("{name}.{what}-{number}"));
+        if !candidate.exists() {
+            return Ok(candidate);
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("too many folders {name}.{what}-…")))
+}
