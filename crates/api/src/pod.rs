@@ -117,12 +117,15 @@ fn held(pod: &Pod, container: &Container, asked: &mut Resources) {
 
 /// Containers run together, init containers one after another beside the sidecars started before
 /// them: the pod needs the larger of the two sums, and its overhead.
-fn effective(pod: &Pod, side: Side) -> Resources {
+fn effective(pod: &Pod, side: Side, at_least: &Resources) -> Resources {
     let Some(spec) = pod.spec.as_ref() else { return Resources::new() };
     let of = |container: &Container| {
         let mut asked = of_container(container, side);
         if matches!(side, Side::Requests) {
             held(pod, container, &mut asked);
+        }
+        for (name, amount) in at_least {
+            asked.entry(name.clone()).or_insert(*amount);
         }
         asked
     };
@@ -163,12 +166,18 @@ fn effective(pod: &Pod, side: Side) -> Resources {
 
 /// What the pod needs of a node.
 pub fn effective_requests(pod: &Pod) -> Resources {
-    effective(pod, Side::Requests)
+    effective(pod, Side::Requests, &Resources::new())
+}
+
+/// The same where a container that does not ask for a resource counts with that of `assumed`: for
+/// spreading pods that do not say what they need.
+pub fn effective_requests_assuming(pod: &Pod, assumed: &Resources) -> Resources {
+    effective(pod, Side::Requests, assumed)
 }
 
 /// What the pod may use at most, for the resources that have a limit.
 pub fn effective_limits(pod: &Pod) -> Resources {
-    effective(pod, Side::Limits)
+    effective(pod, Side::Limits, &Resources::new())
 }
 
 /// Who is served last when a node runs short.

@@ -26,7 +26,9 @@ pub const NETWORK_UNAVAILABLE: &str = "node.kubernetes.io/network-unavailable";
 
 /// Does `toleration` answer `taint`? An empty key or effect answers any.
 pub fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
-    let given = |field: &Option<String>| field.clone().unwrap_or_default();
+    fn given(field: &Option<String>) -> &str {
+        field.as_deref().unwrap_or_default()
+    }
     let (effect, key) = (given(&toleration.effect), given(&toleration.key));
     if (!effect.is_empty() && effect != taint.effect) || (!key.is_empty() && key != taint.key) {
         return false;
