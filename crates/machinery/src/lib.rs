@@ -17,6 +17,7 @@ pub mod fields;
 pub mod labels;
 pub mod meta;
 pub mod names;
+pub mod patch;
 pub mod quantity;
 pub mod schema;
 pub mod status;

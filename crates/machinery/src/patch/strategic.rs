@@ -1,0 +1,332 @@
+//! Strategic merge: objects are merged, lists of objects are merged by the key the schema names.
+//!
+//! ```text
+//! live   containers: [{name: a, image: x}, {name: b, image: y}]
+//! patch  containers: [{name: b, image: z}, {$patch: delete, name: a}, {name: c}]
+//!        $setElementOrder/containers: [{name: c}, {name: b}]
+//!  ──►   containers: [{name: c}, {name: b, image: z}]
+//! ```
+
+use std::cmp::Ordering;
+
+use serde_json::{Map, Value};
+
+use super::unprocessable;
+use crate::schema::{Merge, Shape, TypeRef};
+use crate::status::{Result, Status};
+
+const DIRECTIVE: &str = "$patch";
+const RETAIN_KEYS: &str = "$retainKeys";
+const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
+const SET_ORDER: &str = "$setElementOrder/";
+
+const BAD_PRIMITIVE_LIST: &str = "invalid patch format of primitive list";
+const BAD_RETAIN_KEYS: &str = "invalid patch format of retainKeys";
+const BAD_SET_ORDER: &str = "invalid patch format of setElementOrder list";
+
+type Object = Map<String, Value>;
+
+pub(super) fn apply(object: &mut Value, patch: Object, t: TypeRef<'_>) -> Result<()> {
+    let original = object.as_object().cloned().unwrap_or_default();
+    *object = Value::Object(merge_object(original, patch, Shape::Struct(t))?);
+    Ok(())
+}
+
+/// How a field is merged.
+#[derive(Clone, Copy)]
+struct Rule<'t> {
+    shape: Shape<'t>,
+    merge: Merge,
+    key: Option<&'t str>,
+}
+
+impl Rule<'_> {
+    fn merges(self) -> bool {
+        matches!(self.merge, Merge::Merge | Merge::MergeRetainKeys)
+    }
+
+    fn element(&self) -> Shape<'_> {
+        match self.shape {
+            Shape::List(element) => element.shape(),
+            Shape::OrArray(t) => Shape::Struct(t),
+            _ => Shape::Raw,
+        }
+    }
+}
+
+fn rule<'t>(shape: Shape<'t>, name: &str) -> Rule<'t> {
+    let plain = |shape| Rule { shape, merge: Merge::Default, key: None };
+    match shape {
+        Shape::Struct(t) | Shape::OrArray(t) | Shape::OrBool(t) | Shape::OrStrings(t) => {
+            t.field(name).map_or(plain(Shape::Raw), |f| Rule { shape: f.shape(), merge: f.merge(), key: f.merge_key() })
+        }
+        Shape::Map(element) => plain(element.shape()),
+        _ => plain(Shape::Raw),
+    }
+}
+
+fn merge_object(mut original: Object, mut patch: Object, shape: Shape<'_>) -> Result<Object> {
+    if let Some(directive) = patch.remove(DIRECTIVE) {
+        return match directive.as_str() {
+            Some("replace") => Ok(without_directives(patch)),
+            Some("delete") => Ok(Object::new()),
+            _ => Err(Status::bad_request(format!("unknown patch type: {directive} in map: {}", Value::Object(patch)))),
+        };
+    }
+    retain_keys(&mut original, &mut patch)?;
+    set_element_order(&mut original, &mut patch, shape)?;
+    for (name, value) in patch {
+        let (name, deletes) = match name.strip_prefix(DELETE_FROM) {
+            Some(field) => (field.to_owned(), true),
+            None => (name, false),
+        };
+        if value.is_null() {
+            original.remove(&name);
+            continue;
+        }
+        let rule = rule(shape, &name);
+        let merged = match (original.remove(&name), value) {
+            (Some(Value::Object(old)), Value::Object(new)) => {
+                if rule.merge == Merge::Replace {
+                    Value::Object(without_directives(new))
+                } else {
+                    Value::Object(merge_object(old, new, rule.shape)?)
+                }
+            }
+            (Some(Value::Array(old)), Value::Array(new)) if deletes => Value::Array(delete_from(old, &new)?),
+            (Some(Value::Array(old)), Value::Array(new)) if rule.merges() => Value::Array(merge_list(old, new, rule)?),
+            (Some(old), _) if deletes => old,
+            (None, _) if deletes => continue,
+            (_, new) => match drop_directives(new) {
+                Some(value) => value,
+                None => continue,
+            },
+        };
+        original.insert(name, merged);
+    }
+    Ok(original)
+}
+
+/// `$retainKeys` names the fields that stay; all that the patch sets must be among them.
+fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<()> {
+    let Some(directive) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
+    let Value::Array(keys) = directive else { return Err(Status::bad_request(BAD_RETAIN_KEYS)) };
+    let keeps = |name: &str| keys.iter().any(|k| k.as_str() == Some(name));
+    let sets =
+        |name: &str, value: &Value| !value.is_null() && !name.starts_with(DELETE_FROM) && !name.starts_with(SET_ORDER);
+    if patch.iter().any(|(name, value)| sets(name, value) && !keeps(name)) {
+        return Err(Status::bad_request(BAD_RETAIN_KEYS));
+    }
+    original.retain(|name, _| keeps(name));
+    Ok(())
+}
+
+/// `$setElementOrder/<field>`: the list, merged with its patch, takes this order; elements that only
+/// the server has keep their place as well as they can.
+fn set_element_order(original: &mut Object, patch: &mut Object, shape: Shape<'_>) -> Result<()> {
+    let directives: Vec<String> = patch.keys().filter(|k| k.starts_with(SET_ORDER)).cloned().collect();
+    for directive in directives {
+        let (Some(order), Some(name)) = (patch.remove(&directive), directive.strip_prefix(SET_ORDER)) else { continue };
+        let Value::Array(order) = order else { return Err(Status::bad_request(BAD_SET_ORDER)) };
+        let rule = rule(shape, name);
+        let list = |value: Option<Value>| match value {
+            None => Ok(None),
+            Some(Value::Array(items)) => Ok(Some(items)),
+            Some(_) => Err(Status::bad_request(BAD_SET_ORDER)),
+        };
+        // A null removes the list; there is nothing to order then.
+        if patch.get(name).is_some_and(Value::is_null) {
+            continue;
+        }
+        let new = list(patch.remove(name))?;
+        let old = list(original.remove(name).filter(|v| !v.is_null()))?;
+        if let Some(new) = &new {
+            check_order(new, &order, rule.key)?;
+        }
+        let server = old.clone().unwrap_or_default();
+        let merged = match (old, new) {
+            (None, None) => continue,
+            (Some(old), None) => old,
+            (None, Some(new)) => new.into_iter().filter_map(drop_directives).collect(),
+            (Some(old), Some(new)) if rule.merges() => merge_list(old, new, rule)?,
+            (Some(_), Some(new)) => new,
+        };
+        let (listed, rest): (Vec<_>, Vec<_>) =
+            merged.into_iter().partition(|item| index(&order, item, rule.key).is_some());
+        original.insert(name.to_owned(), Value::Array(ordered(listed, rest, &order, &server, rule.key)));
+    }
+    Ok(())
+}
+
+/// The elements that the patch sets must stand in the order list, in the same order.
+fn check_order(patch: &[Value], order: &[Value], key: Option<&str>) -> Result<()> {
+    let mut from = 0;
+    for item in patch.iter().filter(|item| item.get(DIRECTIVE).is_none()) {
+        match index(&order[from..], item, key) {
+            Some(found) => from += found + 1,
+            None => {
+                let text = |list: &[Value]| Value::Array(list.to_vec()).to_string();
+                return Err(Status::bad_request(format!(
+                    "The order in patch list:\n{}\n doesn't match $setElementOrder list:\n{}\n",
+                    text(patch),
+                    text(order)
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn merge_list(original: Vec<Value>, patch: Vec<Value>, rule: Rule<'_>) -> Result<Vec<Value>> {
+    if original.iter().chain(&patch).any(Value::is_array) {
+        return Err(unprocessable());
+    }
+    let objects = original.iter().chain(&patch).filter(|v| v.is_object()).count();
+    if objects == 0 {
+        return Ok(merge_scalars(original, patch));
+    }
+    let Some(key) = rule.key.filter(|_| objects == original.len() + patch.len()) else { return Err(unprocessable()) };
+    let server = original.clone();
+    let (mut merged, patch) = match special_elements(original, patch, key)? {
+        Special::Replaced(items) => return Ok(items),
+        Special::Merge(original, patch) => (original, patch),
+    };
+    let order = patch.clone();
+    for item in patch {
+        let Value::Object(item) = item else { continue };
+        let value = item.get(key).cloned();
+        let Some(value) = value else { return Err(no_merge_key(&item, key)) };
+        match merged.iter_mut().find(|old| old.get(key) == Some(&value)) {
+            Some(old) => {
+                let taken = match old.take() {
+                    Value::Object(map) => map,
+                    _ => Object::new(),
+                };
+                *old = Value::Object(merge_object(taken, item, rule.element())?);
+            }
+            None => merged.extend(drop_directives(Value::Object(item))),
+        }
+    }
+    let (listed, rest): (Vec<_>, Vec<_>) =
+        merged.into_iter().partition(|item| index(&order, item, Some(key)).is_some());
+    Ok(ordered(listed, rest, &order, &server, Some(key)))
+}
+
+fn merge_scalars(original: Vec<Value>, patch: Vec<Value>) -> Vec<Value> {
+    let mut merged: Vec<Value> = Vec::with_capacity(original.len() + patch.len());
+    for item in original.iter().chain(&patch) {
+        if !merged.contains(item) {
+            merged.push(item.clone());
+        }
+    }
+    let (listed, rest): (Vec<_>, Vec<_>) = merged.into_iter().partition(|item| patch.contains(item));
+    ordered(listed, rest, &patch, &original, None)
+}
+
+enum Special {
+    /// `$patch: replace` stood among the elements: the rest of the patch is the list.
+    Replaced(Vec<Value>),
+    Merge(Vec<Value>, Vec<Value>),
+}
+
+/// Elements that carry `$patch` are instructions, not elements.
+fn special_elements(mut original: Vec<Value>, patch: Vec<Value>, key: &str) -> Result<Special> {
+    let (mut plain, mut replace) = (Vec::with_capacity(patch.len()), false);
+    for item in patch {
+        let Value::Object(map) = &item else { continue };
+        match map.get(DIRECTIVE) {
+            None => plain.push(item),
+            Some(directive) => match directive.as_str() {
+                Some("delete") => {
+                    let Some(value) = map.get(key) else { return Err(no_merge_key(map, key)) };
+                    original.retain(|old| old.get(key) != Some(value));
+                }
+                Some("replace") => replace = true,
+                Some("merge") => {
+                    return Err(Status::bad_request("merging lists cannot yet be specified in the patch"));
+                }
+                _ => return Err(Status::bad_request(format!("unknown patch type: {directive} in map: {item}"))),
+            },
+        }
+    }
+    Ok(if replace { Special::Replaced(plain) } else { Special::Merge(original, plain) })
+}
+
+fn no_merge_key(item: &Object, key: &str) -> Box<Status> {
+    Status::bad_request(format!("map: {} does not contain declared merge key: {key}", Value::Object(item.clone())))
+}
+
+fn delete_from(original: Vec<Value>, gone: &[Value]) -> Result<Vec<Value>> {
+    if gone.iter().any(|v| v.is_object() || v.is_array()) {
+        return Err(Status::bad_request(BAD_PRIMITIVE_LIST));
+    }
+    Ok(original.into_iter().filter(|item| !gone.contains(item)).collect())
+}
+
+/// Where the item stands in the list, by its key or as it is.
+fn index(list: &[Value], item: &Value, key: Option<&str>) -> Option<usize> {
+    match key {
+        None => list.iter().position(|other| other == item),
+        Some(key) => {
+            let value = item.get(key)?;
+            list.iter().position(|other| other.get(key) == Some(value))
+        }
+    }
+}
+
+/// One list of both: `listed` in the order of `order`, `rest` in the order of the server, each of the
+/// rest before the first of the listed that the server has behind it.
+fn ordered(
+    mut listed: Vec<Value>,
+    mut rest: Vec<Value>,
+    order: &[Value],
+    server: &[Value],
+    key: Option<&str>,
+) -> Vec<Value> {
+    listed.sort_by_cached_key(|item| index(order, item, key));
+    rest.sort_by_cached_key(|item| index(server, item, key));
+    let mut out = Vec::with_capacity(listed.len() + rest.len());
+    let (mut listed, mut rest) = (listed.into_iter().peekable(), rest.into_iter().peekable());
+    loop {
+        let server_first = match (rest.peek(), listed.peek()) {
+            (None, None) => return out,
+            (Some(_), None) => true,
+            (None, Some(_)) => false,
+            (Some(a), Some(b)) => match (index(server, a, key), index(server, b, key)) {
+                (Some(a), Some(b)) => a.cmp(&b) == Ordering::Less,
+                _ => false,
+            },
+        };
+        out.extend(if server_first { rest.next() } else { listed.next() });
+    }
+}
+
+/// A value that is new to the object: instructions in it have nothing to act on, nulls nothing to
+/// remove. `None` when it is itself deleted.
+fn drop_directives(value: Value) -> Option<Value> {
+    match value {
+        Value::Object(map) if map.get(DIRECTIVE).and_then(Value::as_str) == Some("delete") => None,
+        Value::Object(map) => Some(Value::Object(without_directives(map))),
+        Value::Array(items) => Some(Value::Array(
+            items
+                .into_iter()
+                .filter(|item| item.get(DIRECTIVE).is_none() || item.as_object().is_some_and(|m| m.len() > 1))
+                .filter_map(drop_directives)
+                .collect(),
+        )),
+        other => Some(other),
+    }
+}
+
+fn without_directives(map: Object) -> Object {
+    map.into_iter()
+        .filter(|(name, value)| {
+            let directive = name == DIRECTIVE
+                || name == RETAIN_KEYS
+                || name.starts_with(DELETE_FROM)
+                || name.starts_with(SET_ORDER);
+            !directive && !value.is_null()
+        })
+        .filter_map(|(name, value)| drop_directives(value).map(|value| (name, value)))
+        .collect()
+}

@@ -1,0 +1,358 @@
+//! Patches as clients send them, and as nobody should.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::schema::Table;
+
+const TABLE: &str = "\
+package apps/v1 apps
+type Web
+ (TypeMeta) - meta/v1.TypeMeta -
+ metadata 1 meta/v1.ObjectMeta oi
+ spec 2 WebSpec oi
+type WebSpec
+ containers 1 []Container oi merge=name keys=name
+ volumes 2 []Volume oi retain merge=name keys=name
+ args 3 []string oi
+ finalizers 4 []string oi merge set
+ strategy 5 Strategy oi retain
+ selector 6 Strategy opi replace
+ labels 7 map[string]string oi
+ atomic 8 []Volume oi
+type Container
+ name 1 string -
+ image 2 string oi
+ env 3 []Container oi merge=name
+type Volume
+ name 1 string -
+ hostPath 2 string oi
+ emptyDir 3 Strategy opi
+type Strategy
+ type 1 string oi
+ rolling 2 Strategy opi
+package meta/v1 meta.k8s.io
+type ObjectMeta
+ name 1 string oi
+ labels 11 map[string]string oi
+type TypeMeta
+ kind 1 string oi
+ apiVersion 2 string oi
+";
+
+fn web() -> Type {
+    let table = Arc::new(Table::parse(TABLE).expect("the table parses"));
+    table.of("apps", "v1", "Web").expect("Web")
+}
+
+fn applied(spec: Value, patch: Value) -> Result<Value> {
+    let mut object = json!({"kind": "Web", "spec": spec});
+    strategic(&mut object, &json!({"spec": patch}), &web())?;
+    Ok(object["spec"].take())
+}
+
+#[test]
+fn strategic_merges_follow_schema_and_directives() {
+    let two = || json!({"containers": [{"name": "a", "image": "x"}, {"name": "b", "image": "y"}]});
+    for (what, spec, patch, expected) in [
+        (
+            "merge by key",
+            two(),
+            json!({"containers": [{"name": "b", "image": "z"}]}),
+            json!({"containers": [{"name": "a", "image": "x"}, {"name": "b", "image": "z"}]}),
+        ),
+        (
+            "append",
+            two(),
+            json!({"containers": [{"name": "c"}]}),
+            json!({"containers": [{"name": "c"}, {"name": "a", "image": "x"}, {"name": "b", "image": "y"}]}),
+        ),
+        (
+            "delete an element",
+            two(),
+            json!({"containers": [{"name": "a", "$patch": "delete"}]}),
+            json!({"containers": [{"name": "b", "image": "y"}]}),
+        ),
+        (
+            "replace a list",
+            two(),
+            json!({"containers": [{"$patch": "replace"}, {"name": "c"}]}),
+            json!({"containers": [{"name": "c"}]}),
+        ),
+        (
+            "replace an object",
+            json!({"strategy": {"type": "A", "rolling": {"type": "x"}}}),
+            json!({"strategy": {"$patch": "replace", "type": "B"}}),
+            json!({"strategy": {"type": "B"}}),
+        ),
+        (
+            "delete an object",
+            json!({"strategy": {"type": "A"}}),
+            json!({"strategy": {"$patch": "delete"}}),
+            json!({"strategy": {}}),
+        ),
+        (
+            "null removes",
+            json!({"strategy": {"type": "A"}, "args": ["a"]}),
+            json!({"strategy": {"type": null}, "args": null}),
+            json!({"strategy": {}}),
+        ),
+        (
+            "unmatched nulls go",
+            json!({}),
+            json!({"strategy": {"type": null, "rolling": {"type": null}}}),
+            json!({"strategy": {"rolling": {}}}),
+        ),
+        ("replaced list of scalars", json!({"args": ["a", "b"]}), json!({"args": ["c"]}), json!({"args": ["c"]})),
+        (
+            "merged list of scalars",
+            json!({"finalizers": ["a", "b"]}),
+            json!({"finalizers": ["b", "c"]}),
+            json!({"finalizers": ["a", "b", "c"]}),
+        ),
+        (
+            "delete from a list of scalars",
+            json!({"finalizers": ["a", "b"]}),
+            json!({"$deleteFromPrimitiveList/finalizers": ["a"]}),
+            json!({"finalizers": ["b"]}),
+        ),
+        ("delete from an absent list", json!({}), json!({"$deleteFromPrimitiveList/finalizers": ["a"]}), json!({})),
+        (
+            "lists without a key are replaced",
+            json!({"atomic": [{"name": "a"}]}),
+            json!({"atomic": [{"name": "b"}]}),
+            json!({"atomic": [{"name": "b"}]}),
+        ),
+        (
+            "strategy replace",
+            json!({"selector": {"type": "a", "rolling": {}}}),
+            json!({"selector": {"type": "b"}}),
+            json!({"selector": {"type": "b"}}),
+        ),
+        (
+            "retain keys",
+            json!({"strategy": {"type": "RollingUpdate", "rolling": {"type": "x"}}}),
+            json!({"strategy": {"$retainKeys": ["type"], "type": "Recreate"}}),
+            json!({"strategy": {"type": "Recreate"}}),
+        ),
+        (
+            "retain keys in an element",
+            json!({"volumes": [{"name": "v", "hostPath": "/"}]}),
+            json!({"volumes": [{"name": "v", "$retainKeys": ["name", "emptyDir"], "emptyDir": {}}]}),
+            json!({"volumes": [{"name": "v", "emptyDir": {}}]}),
+        ),
+        (
+            "set the order",
+            two(),
+            json!({"$setElementOrder/containers": [{"name": "b"}, {"name": "a"}], "containers": [{"name": "a", "image": "z"}]}),
+            json!({"containers": [{"name": "b", "image": "y"}, {"name": "a", "image": "z"}]}),
+        ),
+        (
+            "order with server's own",
+            json!({"finalizers": ["s", "a", "b"]}),
+            json!({"$setElementOrder/finalizers": ["b", "a"]}),
+            json!({"finalizers": ["s", "b", "a"]}),
+        ),
+        (
+            "order, add and delete",
+            two(),
+            json!({"$setElementOrder/containers": [{"name": "c"}, {"name": "b"}],
+                "containers": [{"name": "c", "image": "n"}, {"name": "a", "$patch": "delete"}]}),
+            json!({"containers": [{"name": "c", "image": "n"}, {"name": "b", "image": "y"}]}),
+        ),
+        (
+            "nested lists",
+            json!({"containers": [{"name": "a", "env": [{"name": "x", "image": "1"}]}]}),
+            json!({"containers": [{"name": "a", "env": [{"name": "x", "image": "2"}, {"name": "y"}]}]}),
+            json!({"containers": [{"name": "a", "env": [{"name": "x", "image": "2"}, {"name": "y"}]}]}),
+        ),
+        (
+            "new objects lose directives",
+            json!({}),
+            json!({"containers": [{"name": "a", "$patch": "delete"}, {"name": "b", "$retainKeys": ["name"]}]}),
+            json!({"containers": [{"name": "b"}]}),
+        ),
+        (
+            "maps merge",
+            json!({"labels": {"a": "1", "b": "2"}}),
+            json!({"labels": {"b": null, "c": "3"}}),
+            json!({"labels": {"a": "1", "c": "3"}}),
+        ),
+        ("a type replaces another", json!({"args": ["a"]}), json!({"args": {"x": 1}}), json!({"args": {"x": 1}})),
+    ] {
+        assert_eq!(applied(spec, patch).map_err(|e| e.message), Ok(expected), "{what}");
+    }
+}
+
+#[test]
+fn bad_strategic_patches_are_refused() {
+    let spec = || json!({"containers": [{"name": "a"}], "finalizers": ["a"], "strategy": {}});
+    for (patch, code, text) in [
+        (
+            json!({"containers": [{"image": "x"}]}),
+            400,
+            "map: {\"image\":\"x\"} does not contain declared merge key: name",
+        ),
+        (json!({"strategy": {"$retainKeys": "type"}}), 400, BAD_RETAIN),
+        (json!({"strategy": {"$retainKeys": ["type"], "rolling": {}}}), 400, BAD_RETAIN),
+        (json!({"$setElementOrder/containers": 1}), 400, "invalid patch format of setElementOrder list"),
+        (json!({"$deleteFromPrimitiveList/finalizers": [{}]}), 400, "invalid patch format of primitive list"),
+        (json!({"strategy": {"$patch": "x"}}), 400, "unknown patch type: \"x\" in map: {}"),
+        (json!({"containers": [{"$patch": "merge"}]}), 400, "merging lists cannot yet be specified in the patch"),
+        (json!({"containers": ["x"]}), 422, "the server rejected our request due to an error in our request"),
+        (json!({"containers": [[1]]}), 422, "the server rejected our request due to an error in our request"),
+        (
+            json!({"$setElementOrder/containers": [{"name": "b"}], "containers": [{"name": "a"}]}),
+            400,
+            "The order in patch list:\n[{\"name\":\"a\"}]\n doesn't match $setElementOrder list:\n[{\"name\":\"b\"}]\n",
+        ),
+    ] {
+        let status = applied(spec(), patch.clone()).expect_err("refused");
+        assert_eq!((status.code, status.message.as_str()), (code, text), "{patch}");
+    }
+    let status = strategic(&mut json!({}), &json!([]), &web()).expect_err("refused");
+    assert_eq!(
+        status.message,
+        "error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}"
+    );
+}
+
+const BAD_RETAIN: &str = "invalid patch format of retainKeys";
+
+#[test]
+fn merge_patches_follow_rfc_7396() {
+    let mut object = json!({"a": "b", "c": {"d": "e", "f": "g"}, "l": [1]});
+    merge(&mut object, &json!({"a": "z", "c": {"f": null}, "l": [2], "n": {"x": null}})).expect("merges");
+    assert_eq!(object, json!({"a": "z", "c": {"d": "e"}, "l": [2], "n": {}}));
+    assert!(merge(&mut object, &json!("x")).is_err());
+    assert_eq!(parse(b"{").map_err(|e| e.code), Err(400));
+}
+
+#[test]
+fn json_patches_follow_rfc_6902() {
+    let mut object = json!({"a": [1, 2], "b": {"c/d": 1}});
+    let patch = json!([
+        {"op": "test", "path": "/b/c~1d", "value": 1},
+        {"op": "add", "path": "/a/-", "value": 3},
+        {"op": "add", "path": "/a/0", "value": 0},
+        {"op": "replace", "path": "/b/c~1d", "value": 2},
+        {"op": "copy", "from": "/b", "path": "/e"},
+        {"op": "move", "from": "/b", "path": "/f"},
+        {"op": "remove", "path": "/a/1"},
+    ]);
+    json(&mut object, patch.to_string().as_bytes()).expect("applies");
+    assert_eq!(object, json!({"a": [0, 2, 3], "e": {"c/d": 2}, "f": {"c/d": 2}}));
+}
+
+#[test]
+fn json_patches_that_fail_change_nothing() {
+    let many = format!("[{}]", vec![r#"{"op":"remove","path":"/x"}"#; MAX_OPERATIONS + 1].join(","));
+    let grow: Vec<String> = (0..60).map(|i| format!(r#"{{"op":"copy","from":"","path":"/k{i}"}}"#)).collect();
+    let nest = vec![r#"{"op":"add","path":"/n","value":{}}"#.to_owned()]
+        .into_iter()
+        .chain((0..5000).flat_map(|_| {
+            [
+                r#"{"op":"add","path":"/m","value":{}}"#.to_owned(),
+                r#"{"op":"move","from":"/n","path":"/m/n"}"#.to_owned(),
+                r#"{"op":"move","from":"/m","path":"/n"}"#.to_owned(),
+            ]
+        }))
+        .take(9000)
+        .collect::<Vec<_>>();
+    for (patch, code) in [
+        ("{".to_owned(), 400),
+        ("{}".to_owned(), 400),
+        (r#"[{"op":"remove","path":"/nope"}]"#.to_owned(), 422),
+        (r#"[{"op":"add","path":"/a","value":1},{"op":"test","path":"/a","value":2}]"#.to_owned(), 422),
+        (r#"[{"op":"fly","path":"/a"}]"#.to_owned(), 422),
+        (r#"[{"op":"add","path":"no slash","value":1}]"#.to_owned(), 422),
+        (r#"[{"op":"move","from":"/a","path":"/a/b"}]"#.to_owned(), 422),
+        (many, 413),
+        (format!("[{}]", grow.join(",")), 422),
+        (format!("[{}]", nest.join(",")), 422),
+    ] {
+        let mut object = json!({"a": {"b": "c"}});
+        let status = json(&mut object, patch.as_bytes()).expect_err("refused");
+        assert_eq!(status.code, code, "{}", patch.get(..80).unwrap_or(&patch));
+        assert_eq!(object, json!({"a": {"b": "c"}}));
+    }
+}
+
+fn value() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::Bool),
+        (0..3i32).prop_map(Value::from),
+        "[a-c]".prop_map(Value::from),
+        Just(json!("delete")),
+        Just(json!("replace")),
+    ];
+    leaf.prop_recursive(4, 24, 4, |inner| {
+        let key = prop_oneof![
+            Just("name"),
+            Just("containers"),
+            Just("volumes"),
+            Just("finalizers"),
+            Just("strategy"),
+            Just("env"),
+            Just("args"),
+            Just("$patch"),
+            Just("$retainKeys"),
+            Just("$setElementOrder/containers"),
+            Just("$setElementOrder/finalizers"),
+            Just("$deleteFromPrimitiveList/finalizers"),
+            Just("type"),
+        ];
+        prop_oneof![
+            proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            proptest::collection::vec((key.prop_map(str::to_owned), inner), 0..4)
+                .prop_map(|pairs| Value::Object(pairs.into_iter().collect())),
+        ]
+    })
+}
+
+/// Objects of the type: no nulls, keys unique.
+fn spec() -> impl Strategy<Value = Value> {
+    let names = || proptest::sample::subsequence(vec!["a", "b", "c", "d"], 0..4).prop_shuffle();
+    (names(), names(), names(), "[a-c]").prop_map(|(containers, finalizers, env, kind)| {
+        let env: Vec<Value> = env.into_iter().map(|n| json!({"name": n})).collect();
+        let containers: Vec<Value> =
+            containers.into_iter().map(|n| json!({"name": n, "image": kind, "env": env})).collect();
+        json!({"containers": containers, "finalizers": finalizers, "args": ["x", "x"], "strategy": {"type": kind}})
+    })
+}
+
+proptest! {
+    #[test]
+    fn patches_never_panic(object in value(), patch in value()) {
+        let mut target = json!({"spec": object});
+        let _ = strategic(&mut target, &json!({"spec": patch}), &web());
+        let _ = merge(&mut target, &json!({"spec": patch}));
+        let _ = json(&mut target, patch.to_string().as_bytes());
+    }
+
+    #[test]
+    fn a_patch_of_itself_changes_nothing(spec in spec()) {
+        prop_assert_eq!(applied(spec.clone(), spec.clone()).map_err(|e| e.message), Ok(spec.clone()));
+        let mut merged = spec.clone();
+        merge(&mut merged, &spec).expect("merges");
+        prop_assert_eq!(merged, spec);
+    }
+
+    #[test]
+    fn a_patch_applied_twice_is_applied_once(old in spec(), new in spec()) {
+        let once = applied(old, new.clone()).expect("applies");
+        prop_assert_eq!(applied(once.clone(), new).map_err(|e| e.message), Ok(once));
+    }
+
+    #[test]
+    fn json_patches_of_any_shape_are_answered(
+        text in r#"\[(\{"op":"(add|remove|copy|move|test|replace)","path":"(|/|/a|/a/0|/a/-|/b~1)","from":"(|/a|/b)","value":(1|null|\{\})\},?){0,4}\]"#
+    ) {
+        let mut object = json!({"a": [1], "b": {}});
+        let _ = json(&mut object, text.replace("},]", "}]").as_bytes());
+    }
+}
