@@ -1,5 +1,6 @@
 //! The node agent: makes the pods bound to this node run, and tells the API server how they do.
 
+pub mod container;
 pub mod pod;
 pub mod probe;
 pub mod runtime;

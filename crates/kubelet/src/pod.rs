@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::meta::apis::meta::v1::ObjectMeta;
-use api::types::core::v1::{Container, Pod, PodSpec, PodStatus, ResourceRequirements};
+use api::pod::QosClass;
+use api::types::core::v1::{Container, Pod, PodSpec, PodStatus};
 use machinery::quantity::Quantity;
 
 /// A pod whose name, namespace and uid are fit for file paths and whose spec is present.
@@ -16,25 +17,6 @@ pub struct BoundPod {
     pub name: String,
     pub uid: String,
     object: Arc<Pod>,
-}
-
-/// How the kernel ranks a pod when memory is short.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Qos {
-    Guaranteed,
-    Burstable,
-    BestEffort,
-}
-
-impl Qos {
-    /// `status.qosClass`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Guaranteed => "Guaranteed",
-            Self::Burstable => "Burstable",
-            Self::BestEffort => "BestEffort",
-        }
-    }
 }
 
 /// What a container's exit means for it.
@@ -190,29 +172,8 @@ impl BoundPod {
     }
 
     /// The pod's class, from its containers' requests and limits for cpu and memory.
-    pub fn qos(&self) -> Qos {
-        let mut any = false;
-        let mut guaranteed = true;
-        let pod_level = self.spec().resources.iter();
-        let sets: Vec<&ResourceRequirements> = if self.spec().resources.is_some() {
-            pod_level.collect()
-        } else {
-            static EMPTY: ResourceRequirements = ResourceRequirements { claims: None, limits: None, requests: None };
-            self.all_containers().map(|c| c.resources.as_ref().unwrap_or(&EMPTY)).collect()
-        };
-        for resources in sets {
-            for name in ["cpu", "memory"] {
-                let limit = amount(resources.limits.as_ref(), name);
-                let request = amount(resources.requests.as_ref(), name).or(limit);
-                any |= limit.or(request).is_some();
-                guaranteed &= limit.is_some() && limit == request;
-            }
-        }
-        match (any, guaranteed) {
-            (false, _) => Qos::BestEffort,
-            (true, true) => Qos::Guaranteed,
-            (true, false) => Qos::Burstable,
-        }
+    pub fn qos(&self) -> QosClass {
+        api::pod::qos_class(&self.object)
     }
 }
 
@@ -264,19 +225,6 @@ pub(crate) mod tests {
             .expect("a pod");
             assert!(BoundPod::parse(Arc::new(object)).is_none(), "{name} {uid}");
         }
-    }
-
-    #[test]
-    fn qos_follows_requests_and_limits() {
-        let one = |resources: serde_json::Value| {
-            pod(serde_json::json!({"spec": {"containers": [{"name": "c", "resources": resources}]}})).qos()
-        };
-        let json = |text| serde_json::from_str(text).expect("json");
-        assert_eq!(one(json("{}")), Qos::BestEffort);
-        assert_eq!(one(json(r#"{"requests":{"cpu":"1"}}"#)), Qos::Burstable);
-        assert_eq!(one(json(r#"{"limits":{"cpu":"1","memory":"1Gi"}}"#)), Qos::Guaranteed);
-        assert_eq!(one(json(r#"{"limits":{"cpu":"1","memory":"1Gi"},"requests":{"cpu":"0.5"}}"#)), Qos::Burstable);
-        assert_eq!(one(json(r#"{"limits":{"nvidia.com/gpu":"1"}}"#)), Qos::BestEffort);
     }
 
     #[test]

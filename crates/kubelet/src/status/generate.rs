@@ -47,7 +47,7 @@ pub fn generate(inputs: &Inputs) -> core::PodStatus {
     let regular = containers::containers(&facts);
 
     let mut status = core::PodStatus {
-        qos_class: before.qos_class.clone().or_else(|| Some(pod.qos().name().into())),
+        qos_class: before.qos_class.clone().or_else(|| Some(pod.qos().as_str().into())),
         nominated_node_name: None,
         resource_claim_statuses: before.resource_claim_statuses.clone(),
         ..before.clone()
@@ -104,7 +104,7 @@ fn rejected(inputs: &Inputs) -> Option<core::PodStatus> {
         phase: Some("Failed".into()),
         reason: Some(cause.reason.clone()),
         message: Some(cause.message.clone()),
-        qos_class: inputs.before.qos_class.clone().or_else(|| Some(inputs.pod.qos().name().into())),
+        qos_class: inputs.before.qos_class.clone().or_else(|| Some(inputs.pod.qos().as_str().into())),
         start_time: inputs.before.start_time.clone().or_else(|| Some(Time(containers::whole(inputs.now)))),
         observed_generation: inputs.pod.meta().generation,
         ..inputs.before.clone()

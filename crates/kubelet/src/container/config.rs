@@ -1,0 +1,123 @@
+//! What the runtime is told of a container. Pure.
+
+use std::path::{Path, PathBuf};
+
+use ::cri::v1;
+use api::types::core::v1::Container;
+
+use super::env::Environment;
+use super::expand::expand;
+use super::{resources, security};
+use crate::pod::BoundPod;
+use crate::runtime::{Image, labels};
+
+/// A file or directory of the host in the container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    pub host: PathBuf,
+    pub container: String,
+    pub read_only: bool,
+    /// As the spec names it: `None`, `HostToContainer`, `Bidirectional`.
+    pub propagation: Option<String>,
+}
+
+/// What a container is made of beside the pod.
+pub struct Inputs<'a> {
+    pub pod: &'a BoundPod,
+    pub container: &'a Container,
+    pub attempt: u32,
+    pub image: &'a Image,
+    /// The reference to create it with.
+    pub image_ref: &'a str,
+    pub environment: &'a Environment,
+    pub mounts: &'a [Mount],
+    pub node_memory: i128,
+    pub seccomp_root: &'a Path,
+}
+
+/// The log's path beneath the pod's log directory.
+pub fn log_path(container: &str, attempt: u32) -> String {
+    format!("{container}/{attempt}.log")
+}
+
+/// Renders the configuration; the error is the message of CreateContainerConfigError.
+pub fn render(inputs: &Inputs) -> Result<v1::ContainerConfig, String> {
+    let Inputs { pod, container, .. } = *inputs;
+    let expanded = |words: &Option<Vec<String>>| {
+        words.iter().flatten().map(|w| expand(w, |name| inputs.environment.get(name))).collect()
+    };
+    let image = v1::ImageSpec {
+        image: inputs.image_ref.to_owned(),
+        user_specified_image: container.image.clone().unwrap_or_default(),
+        ..v1::ImageSpec::default()
+    };
+    let linux = v1::LinuxContainerConfig {
+        resources: Some(resources::linux(pod, container, inputs.node_memory)),
+        security_context: Some(security::container(pod, container, inputs.image, inputs.seccomp_root)?),
+    };
+    let pair = |(key, value): &(String, String)| v1::KeyValue { key: key.clone(), value: value.clone() };
+    Ok(v1::ContainerConfig {
+        metadata: Some(v1::ContainerMetadata { name: container.name.clone(), attempt: inputs.attempt }),
+        image: Some(image),
+        command: expanded(&container.command),
+        args: expanded(&container.args),
+        working_dir: container.working_dir.clone().unwrap_or_default(),
+        envs: inputs.environment.variables.iter().map(pair).collect(),
+        mounts: inputs.mounts.iter().map(mount).collect(),
+        devices: Vec::new(),
+        labels: labels::container(pod, container),
+        annotations: labels::annotations(pod, container, inputs.attempt),
+        log_path: log_path(&container.name, inputs.attempt),
+        stdin: container.stdin.unwrap_or(false),
+        stdin_once: container.stdin_once.unwrap_or(false),
+        tty: container.tty.unwrap_or(false),
+        linux: Some(linux),
+    })
+}
+
+fn mount(mount: &Mount) -> v1::Mount {
+    let propagation = match mount.propagation.as_deref() {
+        Some("HostToContainer") => v1::MountPropagation::PropagationHostToContainer,
+        Some("Bidirectional") => v1::MountPropagation::PropagationBidirectional,
+        _ => v1::MountPropagation::PropagationPrivate,
+    };
+    v1::Mount {
+        container_path: mount.container.clone(),
+        host_path: mount.host.to_string_lossy().into_owned(),
+        readonly: mount.read_only,
+        propagation: propagation as i32,
+        ..v1::Mount::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pod::tests::pod;
+    use serde_json::json;
+
+    #[test]
+    fn commands_see_the_environment() {
+        let pod = pod(json!({"spec": {"containers": [{"name": "c", "image": "i", "command": ["run", "$(X)", "$$(X)"],
+            "args": ["$(NONE)"], "workingDir": "/w", "tty": true}]}}));
+        let environment = Environment { variables: vec![("X".into(), "1".into())], skipped: vec![] };
+        let mounts = [Mount { host: "/h".into(), container: "/c".into(), read_only: true, propagation: None }];
+        let config = render(&Inputs {
+            pod: &pod,
+            container: &pod.containers()[0],
+            attempt: 3,
+            image: &Image::default(),
+            image_ref: "sha256:1",
+            environment: &environment,
+            mounts: &mounts,
+            node_memory: 1 << 30,
+            seccomp_root: Path::new("/s"),
+        })
+        .expect("a config");
+        assert_eq!(config.command, ["run", "1", "$(X)"]);
+        assert_eq!(config.args, ["$(NONE)"]);
+        assert_eq!(config.log_path, "c/3.log");
+        assert_eq!(config.annotations[labels::RESTART_COUNT], "3");
+        assert!(config.mounts[0].readonly && config.tty);
+    }
+}
