@@ -104,6 +104,18 @@ impl<K: Kind> AnyKind for K {
         })
     }
 
+    fn grace(&self, object: &Value, asked: Option<i64>) -> Option<i64> {
+        <K as Kind>::grace(object, asked)
+    }
+
+    fn begin_deletion(&self, object: &mut Value) {
+        <K as Kind>::begin_deletion(object);
+    }
+
+    fn is_held(&self, object: &Value) -> bool {
+        <K as Kind>::is_held(object)
+    }
+
     fn fields(&self, object: &Value) -> Fields {
         let mut fields = Fields::new();
         fields.insert("metadata.name".into(), text(object, "/metadata/name").into());

@@ -3,6 +3,7 @@
 use api::types::core::v1 as core;
 use machinery::field::{FieldErrors, Path};
 use machinery::names;
+use serde_json::{Value, json};
 
 use crate::cells;
 use crate::check;
@@ -83,6 +84,19 @@ impl Kind for Namespace {
             (false, _) => errors.invalid(&path, phase, "may only be 'Active' if `deletionTimestamp` is empty"),
             (true, _) => errors.invalid(&path, phase, "may only be 'Terminating' if `deletionTimestamp` is not empty"),
         }
+    }
+
+    fn begin_deletion(namespace: &mut Value) {
+        if let Some(namespace) = namespace.as_object_mut() {
+            let status = namespace.entry("status").or_insert_with(|| json!({}));
+            if let Some(status) = status.as_object_mut() {
+                status.insert("phase".into(), "Terminating".into());
+            }
+        }
+    }
+
+    fn is_held(namespace: &Value) -> bool {
+        namespace.pointer("/spec/finalizers").and_then(Value::as_array).is_some_and(|list| !list.is_empty())
     }
 
     fn columns() -> Columns<Self::Object> {

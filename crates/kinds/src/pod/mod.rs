@@ -14,6 +14,7 @@ mod warnings;
 use api::types::core::v1 as core;
 use machinery::field::FieldErrors;
 use machinery::names;
+use serde_json::Value;
 
 use crate::kind::{Columns, Ctx, Kind, Selectable};
 use crate::shape::{Shape, Subresource};
@@ -75,6 +76,17 @@ impl Kind for Pod {
 
     fn warnings(_ctx: &Ctx, new: &Self::Object, _old: Option<&Self::Object>) -> Vec<String> {
         warnings::pod(new)
+    }
+
+    /// What the client asks, else what the pod says; nothing for a pod that no kubelet runs.
+    fn grace(pod: &Value, asked: Option<i64>) -> Option<i64> {
+        let text = |pointer: &str| pod.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        if text("/spec/nodeName").is_empty() || matches!(text("/status/phase"), "Failed" | "Succeeded") {
+            return Some(0);
+        }
+        let own = pod.pointer("/spec/terminationGracePeriodSeconds").and_then(Value::as_i64);
+        let seconds = asked.or(own).unwrap_or(0);
+        Some(if seconds < 0 { 1 } else { seconds })
     }
 
     fn columns() -> Columns<Self::Object> {
