@@ -2,10 +2,12 @@
 //! listers over the watch cache, as one small trait that tests can stand in for.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use machinery::status;
 use serde_json::Value;
+use stdx::{ClockExt, SharedClock};
 
 /// A kind of object, by group and plural; the stored version is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -67,6 +69,26 @@ pub trait Objects: Send + Sync + 'static {
         self.settle(resource).await?;
         Ok(self.get(resource, namespace, name))
     }
+
+    /// Ends when the object exists, or never.
+    async fn appears(&self, resource: Resource, namespace: &str, name: &str) -> status::Result<Arc<Value>>;
+
+    /// One object, which may be about to be created: waits for it, at most `patience`.
+    async fn expect(
+        &self,
+        resource: Resource,
+        namespace: &str,
+        name: &str,
+        patience: Duration,
+        clock: &SharedClock,
+    ) -> status::Result<Option<Arc<Value>>> {
+        match self.find(resource, namespace, name).await? {
+            None if !patience.is_zero() => {
+                clock.timeout(patience, self.appears(resource, namespace, name)).await.ok().transpose()
+            }
+            found => Ok(found),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -86,6 +108,7 @@ pub mod fixed {
     #[derive(Default)]
     pub struct Fixed {
         inner: Mutex<Inner>,
+        changed: tokio::sync::Notify,
     }
 
     #[derive(Default)]
@@ -101,6 +124,8 @@ pub mod fixed {
             let mut inner = self.inner.lock();
             inner.now.insert(key.clone(), object.clone());
             inner.history.push((key, Change::Put(object)));
+            drop(inner);
+            self.changed.notify_waiters();
             self
         }
 
@@ -131,6 +156,16 @@ pub mod fixed {
 
         async fn settle(&self, _resource: Resource) -> status::Result<()> {
             Ok(())
+        }
+
+        async fn appears(&self, resource: Resource, namespace: &str, name: &str) -> status::Result<Arc<Value>> {
+            loop {
+                let changed = self.changed.notified();
+                if let Some(found) = self.get(resource, namespace, name) {
+                    return Ok(found);
+                }
+                changed.await;
+            }
         }
     }
 }

@@ -1,11 +1,52 @@
 //! What may change or refuse a write: one file per plugin, in upstream's order.
 
+use std::fmt;
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use kinds::{AnyKind, User, Verb};
-use machinery::status;
+use machinery::meta;
+use machinery::status::{self, GroupResource, Status};
 use serde_json::Value;
+use stdx::{Rng, SharedClock};
 
+use crate::authz::{Authorizer, Rbac};
+use crate::objects::{Objects, Resource};
 use crate::request::RequestInfo;
+
+pub mod default_toleration_seconds;
+pub mod namespace_lifecycle;
+pub mod node_restriction;
+pub mod priority;
+pub mod rbac_escalation;
+pub mod service_account;
+pub mod taint_nodes_by_condition;
+
+/// What plugins work with.
+#[derive(Clone)]
+pub struct Parts {
+    pub objects: Arc<dyn Objects>,
+    pub rbac: Arc<Rbac>,
+    /// The whole chain of authorizers, for permissions that admission asks about.
+    pub authorizer: Arc<dyn Authorizer>,
+    pub clock: SharedClock,
+    pub rng: Rng,
+}
+
+/// The plugins of a server, in upstream's order; the escalation check of RBAC, which upstream keeps
+/// in its storage, comes last.
+pub fn default_plugins(parts: &Parts) -> Vec<Arc<dyn Plugin>> {
+    let objects = || parts.objects.clone();
+    vec![
+        Arc::new(namespace_lifecycle::NamespaceLifecycle::new(objects())),
+        Arc::new(service_account::ServiceAccount::new(objects(), parts.clock.clone(), parts.rng.clone())),
+        Arc::new(node_restriction::NodeRestriction::new(objects())),
+        Arc::new(taint_nodes_by_condition::TaintNodesByCondition),
+        Arc::new(priority::Priority::new(objects())),
+        Arc::new(default_toleration_seconds::DefaultTolerationSeconds),
+        Arc::new(rbac_escalation::RbacEscalation::new(parts.rbac.clone(), parts.authorizer.clone())),
+    ]
+}
 
 /// The write that is asked about.
 pub struct Attributes<'a> {
@@ -20,6 +61,31 @@ pub struct Attributes<'a> {
     pub dry_run: bool,
     /// The object before; `None` on create.
     pub old: Option<&'a Value>,
+}
+
+impl Attributes<'_> {
+    /// As error texts name the resource.
+    pub fn group_resource(&self) -> GroupResource {
+        GroupResource::new(self.kind.shape().group, self.kind.shape().plural)
+    }
+
+    /// True for writes to the resource itself or, with `subresource`, to that.
+    pub fn is_for(&self, resource: Resource, subresource: &str) -> bool {
+        let shape = self.kind.shape();
+        shape.group == resource.group && shape.plural == resource.plural && self.request.subresource == subresource
+    }
+
+    /// 403 about the object, `why` as its plugin words it.
+    pub fn forbidden(&self, object: Option<&Value>, why: impl fmt::Display) -> Box<Status> {
+        Status::forbidden(&self.group_resource(), &shown_name(self.name, object), why)
+    }
+}
+
+/// The name a denial shows: an object not yet named is called by what its name will begin with.
+fn shown_name(name: &str, object: Option<&Value>) -> String {
+    let of = |f: fn(&Value) -> &str| object.map(f).unwrap_or_default();
+    let names = [name, of(meta::name), of(meta::generate_name)];
+    names.into_iter().find(|n| !n.is_empty()).unwrap_or("Unknown").to_owned()
 }
 
 /// One admission plugin. Both methods default to agreeing.
