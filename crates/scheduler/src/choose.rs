@@ -70,8 +70,8 @@ pub struct Judges<'a>(Vec<(&'a dyn Plugin, Box<dyn Judge + 'a>)>);
 impl<'a> Judges<'a> {
     /// Prepares all plugins that have something to say.
     pub fn prepare(pod: &'a PodInfo, snapshot: &'a Snapshot, profile: &'a Profile) -> Self {
-        let prepared = |p: &'a Box<dyn Plugin>| Some((p.as_ref(), p.prepare(pod, snapshot)?));
-        Self(profile.plugins.iter().filter_map(prepared).collect())
+        let plugins = profile.plugins.iter().map(AsRef::as_ref);
+        Self(plugins.filter_map(|p: &dyn Plugin| Some((p, p.prepare(pod, snapshot)?))).collect())
     }
 
     /// Does the node do, as it stands?

@@ -19,7 +19,7 @@ mod tests {
     #[test]
     fn priority_then_age() {
         let pod = |uid: &str, priority| PodInfo { uid: uid.into(), priority, ..PodInfo::default() };
-        let mut places = vec![place(&pod("late", 5), 3), place(&pod("low", 1), 1), place(&pod("early", 5), 2)];
+        let mut places = [place(&pod("late", 5), 3), place(&pod("low", 1), 1), place(&pod("early", 5), 2)];
         places.sort();
         let order: Vec<&str> = places.iter().map(|(_, _, uid)| uid.as_str()).collect();
         assert_eq!(order, ["early", "late", "low"]);
