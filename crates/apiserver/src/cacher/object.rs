@@ -1,0 +1,116 @@
+//! One object as the cache keeps it: the bytes clients get, and what selectors and indexes read.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use kinds::{AnyKind, Fields};
+use machinery::status::{self, Status};
+use machinery::{encode, meta};
+use serde_json::Value;
+use storage::Entry;
+
+/// An object at one revision. Its JSON is complete: what a client gets, `resourceVersion` included.
+#[derive(Debug)]
+pub struct CachedObject {
+    /// `namespace/name`, or `name` at cluster scope: the storage key without the kind's prefix.
+    pub key: Arc<str>,
+    /// The commit that wrote it, which is its resourceVersion; of a deleted one the commit that did.
+    pub revision: u64,
+    /// The commit that created it.
+    pub create_revision: u64,
+    pub uid: String,
+    pub labels: Arc<BTreeMap<String, String>>,
+    /// What field selectors read.
+    pub fields: Arc<Fields>,
+    /// The uids of its owners.
+    pub owners: Vec<String>,
+    pub json: Bytes,
+    /// Why the stored bytes could not be read. Such an object is there all the same: reading it is
+    /// an error, never "not found", and nothing may take it for deleted.
+    pub damage: Option<String>,
+}
+
+/// The same object at the same revision; its content follows.
+impl PartialEq for CachedObject {
+    fn eq(&self, other: &Self) -> bool {
+        self.revision == other.revision && self.key == other.key
+    }
+}
+
+impl CachedObject {
+    /// Empty at cluster scope.
+    pub fn namespace(&self) -> &str {
+        self.key.rsplit_once('/').map_or("", |(namespace, _)| namespace)
+    }
+
+    pub fn name(&self) -> &str {
+        self.key.rsplit_once('/').map_or(&self.key, |(_, name)| name)
+    }
+
+    /// The object as a tree; 500 when its stored bytes are damaged.
+    pub fn value(&self) -> status::Result<Value> {
+        if let Some(damage) = &self.damage {
+            return Err(Status::internal(damage));
+        }
+        serde_json::from_slice(&self.json).map_err(Status::internal)
+    }
+
+    /// Reads a stored entry. What `previous` has the same is shared with it.
+    pub(super) fn read(kind: &dyn AnyKind, key: Arc<str>, entry: &Entry, previous: Option<&Self>) -> Self {
+        let (revision, create_revision) = (entry.mod_revision, entry.create_revision);
+        let tree: Value = match serde_json::from_slice(&entry.value) {
+            Ok(tree @ Value::Object(_)) => tree,
+            other => {
+                let why = other.err().map_or("it is not an object".to_owned(), |e| e.to_string());
+                let damage = format!("unable to decode the stored object {key}: {why}");
+                tracing::error!(kind = kind.shape().kind, revision, "{damage}");
+                return Self::damaged(key, revision, create_revision, damage);
+            }
+        };
+        let share = |labels: BTreeMap<String, String>, old: Option<&Arc<BTreeMap<String, String>>>| match old {
+            Some(old) if **old == labels => old.clone(),
+            _ => Arc::new(labels),
+        };
+        Self {
+            revision,
+            create_revision,
+            uid: meta::uid(&tree).to_owned(),
+            labels: share(meta::labels(&tree), previous.map(|p| &p.labels)),
+            fields: share(kind.fields(&tree), previous.map(|p| &p.fields)),
+            owners: meta::owner_references(&tree).iter().map(|owner| owner.uid.to_owned()).collect(),
+            json: encode::splice_resource_version(&entry.value, revision).into(),
+            damage: None,
+            key,
+        }
+    }
+
+    fn damaged(key: Arc<str>, revision: u64, create_revision: u64, damage: String) -> Self {
+        Self {
+            key,
+            revision,
+            create_revision,
+            uid: String::new(),
+            labels: Arc::default(),
+            fields: Arc::default(),
+            owners: Vec::new(),
+            json: Bytes::new(),
+            damage: Some(damage),
+        }
+    }
+
+    /// The same object under a later revision: what a DELETED event shows.
+    pub(super) fn at(&self, revision: u64) -> Self {
+        Self {
+            key: self.key.clone(),
+            revision,
+            create_revision: self.create_revision,
+            uid: self.uid.clone(),
+            labels: self.labels.clone(),
+            fields: self.fields.clone(),
+            owners: self.owners.clone(),
+            json: encode::splice_resource_version(&self.json, revision).into(),
+            damage: self.damage.clone(),
+        }
+    }
+}
