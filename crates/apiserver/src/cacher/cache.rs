@@ -102,6 +102,10 @@ impl Cacher {
         Self { kind, store, clock, limits, state: RwLock::new(state), reached }
     }
 
+    pub(super) fn clock(&self) -> &SharedClock {
+        &self.clock
+    }
+
     /// The revision this cache shows.
     pub fn revision(&self) -> u64 {
         *self.reached.borrow()

@@ -7,10 +7,11 @@ use async_trait::async_trait;
 use imbl::ordmap::DiffItem;
 use machinery::status;
 use serde_json::Value;
+use stdx::ClockExt;
 
-use super::Cachers;
 use super::object::CachedObject;
 use super::snapshot::Objects as Table;
+use super::{Cachers, Filter, WatchItem, WatchOptions, What};
 use crate::objects::{Change, Objects, Resource, Seen};
 
 /// How long a reader waits for the cache to show what has been acknowledged.
@@ -58,6 +59,27 @@ impl Objects for Cachers {
         match self.find(resource.group, resource.plural) {
             Some(cacher) => cacher.wait_current(PATIENCE).await,
             None => Ok(()),
+        }
+    }
+
+    async fn appears(&self, resource: Resource, namespace: &str, name: &str) -> status::Result<Arc<Value>> {
+        let Some(cacher) = self.find(resource.group, resource.plural) else {
+            return std::future::pending().await;
+        };
+        loop {
+            // The state first, so that nothing is missed; a watch that ends is begun anew.
+            let filter = Filter { namespace: namespace.into(), name: name.into(), ..Filter::default() };
+            let mut watch = cacher.watch(WatchOptions { filter, ..WatchOptions::default() })?;
+            while let Some(item) = watch.next().await {
+                match item {
+                    WatchItem::Event(delivery) if delivery.what != What::Deleted => {
+                        return delivery.object.value().map(Arc::new);
+                    }
+                    WatchItem::Error(status) => return Err(status),
+                    WatchItem::Event(_) | WatchItem::Bookmark { .. } => {}
+                }
+            }
+            cacher.clock().sleep(Duration::from_millis(10)).await;
         }
     }
 }
