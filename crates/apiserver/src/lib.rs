@@ -19,6 +19,7 @@ pub mod objects;
 pub mod openapi;
 pub mod registry;
 pub mod request;
+pub mod security;
 pub mod server;
 pub mod subresources;
 pub mod verbs;

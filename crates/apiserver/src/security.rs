@@ -1,0 +1,40 @@
+//! Everything that judges requests, over one set of listers: who asks, who may, what may be written.
+
+use std::sync::Arc;
+
+use stdx::{Rng, SharedClock};
+
+use crate::admission::{self, Plugin};
+use crate::authn::service_account::{self, ServiceAccountTokens};
+use crate::authz::{Authorizer, Chain, NodeAuthorizer, Rbac};
+use crate::objects::Objects;
+
+/// The judges of one server.
+#[derive(Clone)]
+pub struct Security {
+    pub objects: Arc<dyn Objects>,
+    pub rbac: Arc<Rbac>,
+    /// Members of `system:masters`, nodes, RBAC.
+    pub authorizer: Arc<dyn Authorizer>,
+    pub tokens: Arc<ServiceAccountTokens>,
+    /// In upstream's order.
+    pub plugins: Arc<[Arc<dyn Plugin>]>,
+}
+
+impl Security {
+    /// Over the listers given; reads nothing until first asked.
+    pub fn new(objects: Arc<dyn Objects>, tokens: service_account::Options, clock: SharedClock, rng: Rng) -> Self {
+        let rbac = Rbac::new(objects.clone());
+        let node = NodeAuthorizer::new(objects.clone());
+        let authorizer: Arc<dyn Authorizer> = Arc::new(Chain::standard(node, rbac.clone()));
+        let tokens = ServiceAccountTokens::new(tokens, objects.clone(), clock.clone(), rng.clone());
+        let parts = admission::Parts {
+            objects: objects.clone(),
+            rbac: rbac.clone(),
+            authorizer: authorizer.clone(),
+            clock,
+            rng,
+        };
+        Self { objects, rbac, authorizer, tokens, plugins: admission::default_plugins(&parts).into() }
+    }
+}
