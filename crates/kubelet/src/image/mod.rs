@@ -1,0 +1,6 @@
+//! Images: which one is meant, who may fetch it, whether and when it is fetched.
+
+pub mod credentials;
+pub mod policy;
+pub mod puller;
+pub mod reference;

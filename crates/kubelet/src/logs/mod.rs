@@ -1,0 +1,3 @@
+//! Container logs as the runtime writes them: reading, following, rotating.
+
+pub mod line;

@@ -1,0 +1,191 @@
+//! Directories whose contents somebody else may change: everything is done relative to an open
+//! directory and resolved beneath it by the kernel, so that no link leads out of it.
+
+use std::ffi::OsStr;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path};
+
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Uid};
+
+/// An open directory.
+#[derive(Debug)]
+pub struct Dir(OwnedFd);
+
+const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC).union(OFlags::RDONLY);
+
+/// The parts of a relative path without `..`; anything else is refused.
+pub fn parts(path: &Path) -> io::Result<Vec<&OsStr>> {
+    let bad = || io::Error::new(io::ErrorKind::InvalidInput, format!("{} leads out of its volume", path.display()));
+    path.components()
+        .filter(|c| *c != Component::CurDir)
+        .map(|c| if let Component::Normal(part) = c { Ok(part) } else { Err(bad()) })
+        .collect()
+}
+
+impl Dir {
+    /// Opens a directory of our own by its path.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        Ok(Self(rustix::fs::open(path, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?))
+    }
+
+    /// The descriptor.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    /// Opens anything beneath this directory; links within it are followed, none leads out.
+    pub fn resolve(&self, path: &Path) -> io::Result<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let within = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        Ok(rustix::fs::openat2(&self.0, path, flags, Mode::empty(), within)?)
+    }
+
+    /// Opens a directory beneath this one without following any link.
+    pub fn sub(&self, path: &Path) -> io::Result<Self> {
+        let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        Ok(Self(rustix::fs::openat2(&self.0, path, DIRECTORY, Mode::empty(), within)?))
+    }
+
+    /// Makes the directories of `path` that are missing, each resolved beneath this one.
+    pub fn make_all(&self, path: &Path, mode: u32) -> io::Result<()> {
+        let mut made = std::path::PathBuf::new();
+        for part in parts(path)? {
+            let parent = if made.as_os_str().is_empty() { self.0.try_clone()? } else { self.resolve(&made)? };
+            match rustix::fs::mkdirat(&parent, part, Mode::from_raw_mode(mode)) {
+                // The mode is exact, whatever this process's mask.
+                Ok(()) => rustix::fs::chmodat(&parent, part, Mode::from_raw_mode(mode), AtFlags::empty())?,
+                Err(rustix::io::Errno::EXIST) => {}
+                Err(error) => return Err(error.into()),
+            }
+            made.push(part);
+        }
+        Ok(())
+    }
+
+    /// Writes a new file with exactly this mode.
+    pub fn write(&self, path: &Path, data: &[u8], mode: u32, owner: Owner) -> io::Result<()> {
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        let fd = rustix::fs::openat2(&self.0, path, flags, Mode::from_raw_mode(0o600), within)?;
+        let mut file = std::fs::File::from(fd);
+        file.write_all(data)?;
+        rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
+        owner.apply(file.as_fd())?;
+        Ok(())
+    }
+
+    /// Reads a file without following links.
+    pub fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        let fd = rustix::fs::openat2(&self.0, path, flags, Mode::empty(), within)?;
+        let mut out = Vec::new();
+        std::fs::File::from(fd).read_to_end(&mut out)?;
+        Ok(out)
+    }
+
+    /// The permission bits of a file.
+    pub fn mode(&self, path: &Path) -> io::Result<u32> {
+        let stat = rustix::fs::statat(&self.0, path, AtFlags::SYMLINK_NOFOLLOW)?;
+        Ok(Mode::from_raw_mode(stat.st_mode).bits() & 0o7777)
+    }
+
+    /// Where a link points.
+    pub fn link(&self, name: &str) -> io::Result<String> {
+        let target = rustix::fs::readlinkat(&self.0, name, Vec::new())?;
+        Ok(target.to_string_lossy().into_owned())
+    }
+
+    /// Makes a link.
+    pub fn symlink(&self, target: &str, name: &str) -> io::Result<()> {
+        Ok(rustix::fs::symlinkat(target, &self.0, name)?)
+    }
+
+    /// Renames within this directory, replacing what has the new name.
+    pub fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        Ok(rustix::fs::renameat(&self.0, from, &self.0, to)?)
+    }
+
+    /// Names in this directory, and whether each is a directory.
+    pub fn list(&self) -> io::Result<Vec<(std::ffi::OsString, bool)>> {
+        let mut out = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&self.0)? {
+            let entry = entry?;
+            let name = OsStr::from_bytes(entry.file_name().to_bytes()).to_owned();
+            if name == "." || name == ".." {
+                continue;
+            }
+            let is_dir = match entry.file_type() {
+                FileType::Unknown => {
+                    let stat = rustix::fs::statat(&self.0, &name, AtFlags::SYMLINK_NOFOLLOW)?;
+                    FileType::from_raw_mode(stat.st_mode) == FileType::Directory
+                }
+                kind => kind == FileType::Directory,
+            };
+            out.push((name, is_dir));
+        }
+        Ok(out)
+    }
+
+    /// Removes a name of this directory and all that is beneath it; a link is removed, not followed.
+    pub fn remove(&self, name: &OsStr) -> io::Result<()> {
+        match rustix::fs::unlinkat(&self.0, name, AtFlags::empty()) {
+            Ok(()) | Err(rustix::io::Errno::NOENT) => return Ok(()),
+            Err(rustix::io::Errno::ISDIR | rustix::io::Errno::PERM) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let sub = self.sub(Path::new(name))?;
+        for (child, _) in sub.list()? {
+            sub.remove(&child)?;
+        }
+        drop(sub);
+        Ok(rustix::fs::unlinkat(&self.0, name, AtFlags::REMOVEDIR)?)
+    }
+}
+
+/// Who owns what is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Owner {
+    pub user: Option<u32>,
+    pub group: Option<u32>,
+}
+
+impl Owner {
+    /// Gives an open file its owner; nothing is done where neither is named.
+    pub fn apply(self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        if self.user.is_none() && self.group.is_none() {
+            return Ok(());
+        }
+        Ok(rustix::fs::fchown(fd, self.user.map(Uid::from_raw), self.group.map(Gid::from_raw))?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_link_leads_out() {
+        let outer = tempfile::tempdir().expect("a directory");
+        let root = outer.path().join("vol");
+        std::fs::create_dir(&root).expect("made");
+        std::fs::write(outer.path().join("secret"), "x").expect("written");
+        std::os::unix::fs::symlink("..", root.join("up")).expect("linked");
+        std::os::unix::fs::symlink("/etc", root.join("abs")).expect("linked");
+        std::os::unix::fs::symlink("real", root.join("in")).expect("linked");
+        std::fs::create_dir(root.join("real")).expect("made");
+        let dir = Dir::open(&root).expect("opened");
+        for bad in ["up/secret", "abs/passwd", "../secret", "/etc/passwd"] {
+            assert!(dir.resolve(Path::new(bad)).is_err(), "{bad}");
+        }
+        assert!(dir.resolve(Path::new("in")).is_ok());
+        dir.make_all(Path::new("in/a/b"), 0o750).expect("made");
+        assert!(root.join("real/a/b").is_dir());
+        assert!(dir.make_all(Path::new("up/x"), 0o750).is_err());
+        assert!(dir.write(Path::new("abs/x"), b"", 0o600, Owner::default()).is_err());
+        dir.remove(OsStr::new("up")).expect("removed");
+        assert!(outer.path().join("secret").exists(), "only the link went");
+    }
+}
