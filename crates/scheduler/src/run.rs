@@ -35,6 +35,14 @@ pub struct Options {
     pub instance: String,
 }
 
+impl Default for Options {
+    /// The scheduler of pods that name none, alone in its cluster.
+    fn default() -> Self {
+        let scheduler_name = "default-scheduler".to_owned();
+        Self { instance: scheduler_name.clone(), scheduler_name }
+    }
+}
+
 impl Options {
     /// The scheduler of pods that name none, on this host.
     pub fn new(hostname: &str) -> Self {

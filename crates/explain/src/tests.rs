@@ -1,0 +1,173 @@
+//! Explanations of pods in the usual broken states.
+
+use std::sync::Arc;
+
+use client::fake::Fake;
+use client::{Client, Resource};
+use serde_json::{Value, json};
+use stdx::Rng;
+use stdx::clock::ManualClock;
+
+use super::*;
+
+const NOW: &str = "2026-07-01T12:10:00Z";
+
+fn now() -> Timestamp {
+    NOW.parse().expect("a time")
+}
+
+fn seen(pod: Value, waits: Vec<Value>, events: Vec<Value>) -> Seen {
+    let events = events
+        .into_iter()
+        .map(|e| Happened::from(serde_json::from_value::<k8s_openapi::api::core::v1::Event>(e).expect("an event")));
+    Seen {
+        namespace: "default".into(),
+        name: "web-1".into(),
+        pod: if pod.is_null() { None } else { Some(serde_json::from_value(pod).expect("a pod")) },
+        owners: vec![
+            Owner { kind: "ReplicaSet".into(), name: "web".into(), uid: "r".into() },
+            Owner { kind: "Deployment".into(), name: "web".into(), uid: "d".into() },
+        ],
+        waits: waits.into_iter().map(|w| serde_json::from_value(w).expect("a wait")).collect(),
+        history: events.collect(),
+    }
+}
+
+fn event(kind: &str, name: &str, at: &str, reason: &str, message: &str) -> Value {
+    json!({"metadata": {}, "involvedObject": {"kind": kind, "name": name}, "type": if reason.starts_with("Failed") {"Warning"} else {"Normal"},
+        "lastTimestamp": at, "count": if reason.starts_with("Failed") {3} else {1}, "reason": reason, "message": message})
+}
+
+#[test]
+fn a_pod_without_a_node() {
+    let pod = json!({"metadata": {"name": "web-1", "creationTimestamp": "2026-07-01T12:00:00Z"}, "status": {"phase": "Pending"}});
+    let wait = json!({"layer": "scheduler", "code": "Unschedulable", "on": "NodeResourcesFit on 1 of 1 nodes",
+        "object": {"kind": "Pod", "name": "web-1"}, "since": "2026-07-01T12:00:01Z",
+        "text": "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."});
+    let events = vec![
+        event(
+            "Deployment",
+            "web",
+            "2026-07-01T12:00:00Z",
+            "ScalingReplicaSet",
+            "Scaled up replica set web from 0 to 1",
+        ),
+        event(
+            "Pod",
+            "web-1",
+            "2026-07-01T12:05:00Z",
+            "FailedScheduling",
+            "0/1 nodes are available: 1 Insufficient cpu.",
+        ),
+        event("ReplicaSet", "web", "2026-07-01T12:00:00Z", "SuccessfulCreate", "Created pod: web-1"),
+    ];
+    assert_eq!(
+        render(&seen(pod, vec![wait], events), now()),
+        "\
+pod default/web-1 is Pending, 10m old, on no node
+of ReplicaSet web, of Deployment web
+
+waiting
+  scheduler: Unschedulable, on NodeResourcesFit on 1 of 1 nodes for 9m59s
+      0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 Preemption
+      is not helpful for scheduling.
+
+history
+  10m   Deployment web: ScalingReplicaSet Scaled up replica set web from 0 to 1
+  10m   ReplicaSet web: SuccessfulCreate Created pod: web-1
+  10m   created
+   5m ! FailedScheduling (×3) 0/1 nodes are available: 1 Insufficient cpu.
+"
+    );
+}
+
+#[test]
+fn a_pod_that_does_well() {
+    let pod = json!({"metadata": {"name": "web-1", "creationTimestamp": "2026-07-01T12:00:00Z"}, "spec": {"nodeName": "n", "containers": []},
+        "status": {"phase": "Running", "conditions": [
+            {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-07-01T12:00:01Z"},
+            {"type": "Ready", "status": "True", "lastTransitionTime": "2026-07-01T12:00:03Z"}]}});
+    let mut seen = seen(pod, vec![], vec![]);
+    seen.owners.clear();
+    assert_eq!(
+        render(&seen, now()),
+        "\
+pod default/web-1 is Running and ready, 10m old, on node n
+
+it waits for nothing
+
+history
+    10m   created
+  9m59s   has a node n
+  9m57s   ready
+"
+    );
+}
+
+#[test]
+fn without_waits_the_status_is_asked() {
+    let pod = json!({"metadata": {"name": "web-1"}, "spec": {"nodeName": "n", "containers": []}, "status": {"phase": "Pending",
+        "conditions": [{"type": "Ready", "status": "False", "reason": "ContainersNotReady", "message": "containers with unready status: [c]"}],
+        "containerStatuses": [{"name": "c", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+            "state": {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image \"x\""}}}]}});
+    let mut seen = seen(pod, vec![], vec![]);
+    seen.owners.clear();
+    assert_eq!(
+        render(&seen, now()),
+        "\
+pod default/web-1 is Pending, on node n
+
+no layer says what it waits for; its status says
+  Ready ContainersNotReady
+      containers with unready status: [c]
+  container c ImagePullBackOff
+      Back-off pulling image \"x\"
+"
+    );
+    let gone = render(&Seen { pod: None, ..seen }, now());
+    assert_eq!(gone, "pod default/web-1 is gone\n");
+}
+
+#[tokio::test]
+async fn it_is_gathered_through_the_api() {
+    let clock = Arc::new(ManualClock::new(now()));
+    let resources = vec![
+        Resource::of::<k8s_openapi::api::core::v1::Pod>(),
+        Resource::of::<k8s_openapi::api::core::v1::Event>(),
+        Resource::of::<k8s_openapi::api::apps::v1::ReplicaSet>(),
+        Resource::of::<k8s_openapi::api::apps::v1::Deployment>(),
+        client::waits::resource(),
+    ];
+    let fake = Fake::new(resources.clone(), clock, Rng::seeded(1));
+    let client = Client::new(fake.handler(), "test");
+    let create = async |at: usize, object: Value| {
+        client.dynamic(resources[at].clone()).namespace("default").create(&object).await.expect("created")
+    };
+    let owner = |kind: &str, object: &Value| json!([{"apiVersion": "apps/v1", "kind": kind, "name": machinery::meta::name(object), "uid": machinery::meta::uid(object), "controller": true}]);
+    let deployment = create(3, json!({"metadata": {"name": "web"}})).await;
+    let set =
+        create(2, json!({"metadata": {"name": "web-x", "ownerReferences": owner("Deployment", &deployment)}})).await;
+    let pod = create(0, json!({"metadata": {"name": "web-x-1", "ownerReferences": owner("ReplicaSet", &set)}, "spec": {"containers": []}})).await;
+    let event = |name: &str, of: &Value, kind: &str, message: &str| {
+        json!({"metadata": {"name": name}, "message": message, "reason": "R", "type": "Normal",
+            "involvedObject": {"kind": kind, "name": machinery::meta::name(of), "uid": machinery::meta::uid(of)}})
+    };
+    create(1, event("e1", &set, "ReplicaSet", "Created pod: web-x-1")).await;
+    create(1, event("e2", &set, "ReplicaSet", "Created pod: web-x-2")).await;
+    create(1, event("e3", &pod, "Pod", "Pulled")).await;
+    let object = json!({"kind": "Pod", "namespace": "default", "name": "web-x-1", "uid": machinery::meta::uid(&pod)});
+    create(
+        4,
+        json!({"metadata": {"name": "w"}, "layer": "kubelet", "code": "ImagePull", "on": "nginx", "object": object}),
+    )
+    .await;
+    create(4, json!({"metadata": {"name": "v"}, "layer": "kubelet", "object": {"uid": "other"}})).await;
+
+    let seen = gather(&client, "default", "web-x-1").await.expect("gathered");
+    let owners: Vec<&str> = seen.owners.iter().map(|o| o.name.as_str()).collect();
+    assert_eq!(owners, ["web-x", "web"]);
+    assert_eq!(seen.waits.len(), 1);
+    assert!(seen.history.iter().any(|h| h.message == "Created pod: web-x-1"));
+    assert!(!seen.history.iter().any(|h| h.kind == "ReplicaSet" && h.message == "Created pod: web-x-2"));
+    assert!(matches!(why(&client, "other", "none", now()).await, Err(Error::Unknown { .. })));
+}
