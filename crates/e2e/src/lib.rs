@@ -3,4 +3,5 @@
 
 pub mod cluster;
 pub mod images;
+pub mod manifests;
 pub mod registry;

@@ -1,0 +1,6 @@
+//! The parts of a cluster that runs in one process, and how they are put together.
+
+pub mod address;
+pub mod identities;
+pub mod preflight;
+pub mod run;

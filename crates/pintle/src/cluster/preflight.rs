@@ -1,0 +1,42 @@
+//! What `up` needs of the host, given its flags; everything missing is said at once.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use anyhow::{Result, bail};
+use host::cni::PLUGIN_FOLDERS;
+use host::preflight::{Wanted, judge, look};
+
+use crate::commands::up::{Component, Up};
+
+/// The kubelet's port.
+pub const KUBELET_PORT: u16 = 10250;
+
+#[allow(clippy::disallowed_methods, reason = "PATH is how programs are found; the binary reads it once")]
+pub fn path() -> String {
+    std::env::var("PATH").unwrap_or_default()
+}
+
+/// Fails with every problem and its mend. Nothing is changed.
+pub fn check(args: &Up) -> Result<()> {
+    let (node, proxy) = (args.has(Component::Kubelet), args.has(Component::Proxy));
+    let own_runtime = node && args.container_runtime_endpoint.is_none();
+    let mut programs = Vec::new();
+    if own_runtime {
+        programs.extend(["containerd", "ctr", "setsid", "runc"]);
+    }
+    if proxy {
+        programs.push("nft");
+    }
+    let mut ports = vec![(SocketAddr::new(args.bind_address, args.secure_port), "API server".to_owned())];
+    if node {
+        ports.push((SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), KUBELET_PORT), "kubelet".to_owned()));
+    }
+    let plugin_folders = if own_runtime { PLUGIN_FOLDERS.to_vec() } else { Vec::new() };
+    let wanted = Wanted { programs, plugin_folders, ports, nftables: proxy, containers: own_runtime };
+    let problems = judge(&look(&wanted, &path()));
+    if problems.is_empty() {
+        return Ok(());
+    }
+    let lines: Vec<String> = problems.iter().map(|p| format!("  ✘ {}\n    → {}", p.what, p.mend)).collect();
+    bail!("this machine is not ready; nothing was changed:\n{}", lines.join("\n"))
+}

@@ -1,0 +1,139 @@
+//! `pintle up`: the whole cluster in one process.
+//!
+//! Without `--foreground` the process that the user started only starts another one (in a session
+//! of its own), shows its progress until the cluster is ready, and ends.
+
+use std::io::{BufRead, BufReader};
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
+use host::process::ProcessId;
+use ipnet::IpNet;
+use stdx::SharedClock;
+
+use crate::cluster::run::Cluster;
+use crate::roots::Roots;
+
+/// A part that `--disable` leaves out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum)]
+pub enum Component {
+    #[value(name = "kube-controller-manager")]
+    Controllers,
+    #[value(name = "kube-scheduler")]
+    Scheduler,
+    #[value(name = "kubelet")]
+    Kubelet,
+    #[value(name = "kube-proxy")]
+    Proxy,
+}
+
+/// Start a cluster on this machine.
+#[derive(Args, Clone, Debug)]
+pub struct Up {
+    #[command(flatten)]
+    pub roots: Roots,
+    /// Stay in the foreground and log to standard error.
+    #[arg(long)]
+    pub foreground: bool,
+    /// Leave components out (comma separated); start them yourself.
+    #[arg(long, value_delimiter = ',', value_name = "COMPONENT")]
+    pub disable: Vec<Component>,
+    /// Use this container runtime instead of one of our own (unix:///path).
+    #[arg(long, value_name = "ENDPOINT")]
+    pub container_runtime_endpoint: Option<String>,
+    /// The address the API server listens on.
+    #[arg(long, default_value = "0.0.0.0", value_name = "IP")]
+    pub bind_address: IpAddr,
+    /// The port the API server listens on.
+    #[arg(long, default_value_t = 6443, value_name = "PORT")]
+    pub secure_port: u16,
+    /// Where Service addresses come from.
+    #[arg(long, default_value = "10.96.0.0/12", value_name = "CIDR")]
+    pub service_cluster_ip_range: IpNet,
+    /// Where pod addresses come from.
+    #[arg(long, default_value = "10.244.0.0/16", value_name = "CIDR")]
+    pub cluster_cidr: IpNet,
+    /// The domain of the cluster's names.
+    #[arg(long, default_value = "cluster.local", value_name = "DOMAIN")]
+    pub cluster_domain: String,
+    /// The Node's name; the host's name unless set. What was first registered wins.
+    #[arg(long, value_name = "NAME")]
+    pub hostname_override: Option<String>,
+    /// The Node's address; that of the default route unless set.
+    #[arg(long, value_name = "IP")]
+    pub node_ip: Option<IpAddr>,
+    /// Do not merge a context `pintle` into your kubeconfig.
+    #[arg(long)]
+    pub no_user_kubeconfig: bool,
+    /// Write this file once the cluster is ready.
+    #[arg(long, value_name = "FILE")]
+    pub ready_file: Option<PathBuf>,
+    /// Verbosity of the log.
+    #[arg(short, default_value_t = 2, value_name = "LEVEL")]
+    pub v: u8,
+}
+
+impl Up {
+    /// True unless `--disable` names it.
+    pub fn has(&self, component: Component) -> bool {
+        !self.disable.contains(&component)
+    }
+
+    /// How the cluster on this machine is reached.
+    pub fn server_url(&self) -> String {
+        let address = if self.bind_address.is_unspecified() { "127.0.0.1".into() } else { self.bind_address.to_string() };
+        let host = if address.contains(':') { format!("[{address}]") } else { address };
+        format!("https://{host}:{}", self.secure_port)
+    }
+}
+
+/// The line that ends the progress of the process in the background.
+pub const READY: &str = "\u{4}";
+
+/// Runs the command.
+pub fn run(args: Up, clock: SharedClock) -> Result<()> {
+    let layout = args.roots.layout();
+    if let Some(running) = ProcessId::load_alive(&layout.pid()) {
+        bail!("a cluster runs already (pid {}); pintle down stops it", running.pid);
+    }
+    if args.foreground {
+        return Cluster::run_to_end(args, clock);
+    }
+    // Problems are shown here, before a log file or anything else is made.
+    crate::cluster::preflight::check(&args)?;
+    in_background(&args)
+}
+
+fn in_background(args: &Up) -> Result<()> {
+    let layout = args.roots.layout();
+    let log_path = layout.log();
+    std::fs::create_dir_all(&layout.state).with_context(|| layout.state.display().to_string())?;
+    let log = std::fs::OpenOptions::new().create(true).append(true).open(&log_path).context("the log file")?;
+    let own: Vec<_> = std::env::args_os().skip(1).collect();
+    let program = std::env::current_exe().context("this program's own path")?;
+    let mut child = Command::new("setsid")
+        .arg(program)
+        .args(own)
+        .arg("--foreground")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(log)
+        .spawn()
+        .context("starting the cluster's process")?;
+    let output = child.stdout.take().context("the progress of the cluster's process")?;
+    for line in BufReader::new(output).lines() {
+        let line = line?;
+        if line == READY {
+            return Ok(());
+        }
+        println!("{line}");
+    }
+    let status = child.wait()?;
+    let text = std::fs::read_to_string(&log_path).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    let tail = lines[lines.len().saturating_sub(15)..].join("\n  ");
+    bail!("the cluster did not start ({status}); the end of {}:\n  {tail}", log_path.display())
+}
