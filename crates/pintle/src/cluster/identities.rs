@@ -92,7 +92,7 @@ pub fn node(name: &str) -> User {
 }
 
 /// The identity of a controller: a ServiceAccount of `kube-system`.
-pub fn controller(name: &str) -> User {
+pub fn service_account(name: &str) -> User {
     User {
         name: format!("system:serviceaccount:kube-system:{name}"),
         groups: vec!["system:serviceaccounts".into(), "system:serviceaccounts:kube-system".into()],

@@ -2,5 +2,7 @@
 
 pub mod address;
 pub mod identities;
+pub mod next;
 pub mod preflight;
 pub mod run;
+pub mod user;

@@ -1,4 +1,12 @@
-//! One file per subcommand.
+//! One file per subcommand. Components that run alone take upstream's flag names.
 
 pub mod down;
+pub mod kube_apiserver;
+pub mod kube_controller_manager;
+pub mod kube_proxy;
+pub mod kube_scheduler;
+pub mod kubelet;
 pub mod reset;
+pub mod standalone;
+pub mod up;
+pub mod why;

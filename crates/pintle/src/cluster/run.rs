@@ -1,0 +1,395 @@
+//! A cluster in one process: start in order, say what is done, stop in order.
+//!
+//! ```text
+//!  start: preflight → keys → runtime ─┐
+//!                     store → API server → controllers, scheduler → kubelet, proxy → ready
+//!  stop:  components → API server → store
+//! ```
+//!
+//! The node's components run on threads of their own, so that no list or patch, however large,
+//! delays a probe or a Lease.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use apiserver::ApiServer;
+use client::Client;
+use host::containerd::{self, Started};
+use host::journal::{Journal, Mutation};
+use host::layout::Layout;
+use host::process::ProcessId;
+use host::{cni, preflight, sysctl};
+use kinds::kind::ClusterOptions;
+use net::nft::Nft;
+use serde_json::Value;
+use stdx::backoff::Policy;
+use stdx::shutdown::Stage;
+use stdx::{ClockExt, Rng, SharedClock};
+use tokio::runtime::{Builder, Handle, Runtime};
+
+use crate::cluster::identities::{self, Identities};
+use crate::cluster::preflight::{KUBELET_PORT, check, path};
+use crate::cluster::{address, next};
+use crate::commands::up::{Component, READY, Up};
+use crate::progress::Progress;
+use crate::{VERSION, logging};
+
+/// How long each stage of a stop may take.
+const STOP_LIMIT: Duration = Duration::from_secs(20);
+/// How long the cluster may take to be ready before the user is told what it waits for.
+const READY_LIMIT: Duration = Duration::from_secs(120);
+
+/// A cluster that runs.
+pub struct Cluster {
+    args: Up,
+    layout: Layout,
+    clock: SharedClock,
+    rng: Rng,
+    server: Arc<ApiServer>,
+    store: Arc<dyn storage::Store>,
+    /// Ends first: everything that is a client.
+    components: Stage,
+    /// Ends last: the API server.
+    serving: Stage,
+}
+
+impl Cluster {
+    /// Starts the cluster, waits for SIGTERM or SIGINT, stops it.
+    pub fn run_to_end(args: Up, clock: SharedClock) -> Result<()> {
+        logging::start(args.v);
+        check(&args)?;
+        let threads = |name: &str| Builder::new_multi_thread().worker_threads(2).thread_name(name).enable_all().build();
+        let control: Runtime = threads("pintle")?;
+        let node: Runtime = threads("pintle-node")?;
+        let handle = node.handle().clone();
+        let result = control.block_on(async move {
+            let mut progress = Progress::new(clock.clone());
+            let cluster = Self::start(args, clock, &handle, &mut progress).await?;
+            let started = cluster.announce(&mut progress).await;
+            if started.is_ok() {
+                wait_for_signal().await?;
+            }
+            cluster.stop().await;
+            started
+        });
+        node.shutdown_timeout(STOP_LIMIT);
+        result
+    }
+
+    async fn start(args: Up, clock: SharedClock, node: &Handle, progress: &mut Progress) -> Result<Self> {
+        let layout = args.roots.layout();
+        let mut journal = prepare_host(&layout, &args)?;
+        let node_ip = args.node_ip.unwrap_or_else(address::outward);
+        let node_name = args.hostname_override.clone().unwrap_or_else(address::host_name);
+        let identities = Identities::open(&layout.pki(), &clock)?;
+        progress.done("keys and certificates");
+
+        let runtime_endpoint = match &args.container_runtime_endpoint {
+            Some(endpoint) => endpoint.clone(),
+            None => format!("unix://{}", layout.containerd_socket().display()),
+        };
+        let runtime = async {
+            if args.has(Component::Kubelet) && args.container_runtime_endpoint.is_none() {
+                start_runtime(&layout, &args, &clock).await.map(Some)
+            } else {
+                Ok(None)
+            }
+        };
+        let rng = Rng::from_os();
+        let serving = Stage::new();
+        let api = start_api_server(&args, &layout, &identities, node_ip, clock.clone(), rng.clone(), &serving);
+        let (runtime, (server, store)) = tokio::try_join!(runtime, api)?;
+        match runtime {
+            Some(Started::New) => progress.done("container runtime (containerd of our own)"),
+            Some(Started::Adopted) => progress.done("container runtime (adopted, pods untouched)"),
+            None => {}
+        }
+        progress.done(&format!("API server on {}", args.server_url()));
+
+        let components = Stage::new();
+        let cluster = Self { args, layout, clock, rng, server, store, components, serving };
+        cluster.write_kubeconfig(&identities, &mut journal)?;
+        cluster.start_controllers(&identities);
+        cluster.start_scheduler();
+        if cluster.args.has(Component::Kubelet) {
+            cluster.start_kubelet(&identities, node, &node_name, node_ip, &runtime_endpoint)?;
+        }
+        if cluster.args.has(Component::Proxy) {
+            cluster.start_proxy(node, &node_name, &mut journal)?;
+        }
+        ProcessId::own()?.save(&cluster.layout.pid())?;
+        Ok(cluster)
+    }
+
+    /// A client under an identity of its own, in process.
+    fn client(&self, user: kinds::User, agent: &str) -> Client {
+        Client::new(self.server.handler(user), &format!("{agent}/{VERSION}"))
+    }
+
+    fn write_kubeconfig(&self, identities: &Identities, journal: &mut Journal) -> Result<()> {
+        let entry = identities.kubeconfig("kubernetes-admin", "system:masters", &self.args.server_url())?;
+        client::kubeconfig::write(&self.layout.admin_kubeconfig(), &entry.render())?;
+        for (user, group, file) in [
+            ("system:kube-scheduler", "", "scheduler.kubeconfig"),
+            ("system:kube-controller-manager", "", "controller-manager.kubeconfig"),
+            ("system:kube-proxy", "", "proxy.kubeconfig"),
+        ] {
+            let entry = identities.kubeconfig(user, group, &self.args.server_url())?;
+            client::kubeconfig::write(&self.layout.config.join(file), &entry.render())?;
+        }
+        if self.args.no_user_kubeconfig {
+            return Ok(());
+        }
+        crate::cluster::user::merge_kubeconfig(&entry, journal)
+    }
+
+    fn start_controllers(&self, identities: &Identities) {
+        if !self.args.has(Component::Controllers) {
+            return;
+        }
+        let options = controllers::Options {
+            root_ca_pem: identities.cluster.certificate().to_owned(),
+            cluster_cidrs: vec![self.args.cluster_cidr],
+            ..controllers::Options::default()
+        };
+        let clients = Arc::new(InProcess(self.server.clone()));
+        controllers::run(clients, self.clock.clone(), self.rng.clone(), options, &self.components);
+    }
+
+    fn start_scheduler(&self) {
+        if !self.args.has(Component::Scheduler) {
+            return;
+        }
+        let client = self.client(identities::component("system:kube-scheduler"), "kube-scheduler");
+        let (clock, rng, stage) = (self.clock.clone(), self.rng.clone(), self.components.clone());
+        let options = scheduler::Options::new(&address::host_name());
+        self.components.spawn(async move { scheduler::run(client, clock, rng, options, &stage).await });
+    }
+
+    fn start_kubelet(
+        &self,
+        identities: &Identities,
+        node: &Handle,
+        name: &str,
+        address: IpAddr,
+        endpoint: &str,
+    ) -> Result<()> {
+        let client = self.client(identities::node(name), "kubelet");
+        let options = kubelet::Options {
+            node_name: name.to_owned(),
+            node_ip: address,
+            root_dir: self.layout.kubelet(),
+            pod_logs_dir: self.layout.pod_logs(),
+            runtime_endpoint: endpoint.to_owned(),
+            serving_tls: Some(identities.kubelet_server(name, address)?),
+            port: KUBELET_PORT,
+            ..kubelet::Options::default()
+        };
+        let (clock, rng, stage) = (self.clock.clone(), self.rng.clone(), self.components.clone());
+        let task = node.spawn(async move { kubelet::run(client, clock, rng, options, &stage).await });
+        self.components.spawn(async move { ended("kubelet", task.await) });
+        Ok(())
+    }
+
+    fn start_proxy(&self, node: &Handle, name: &str, journal: &mut Journal) -> Result<()> {
+        for table in [proxy::nftables::render::TABLE, net::egress::TABLE] {
+            journal.record(Mutation::NftTable { family: "ip".into(), name: table.into() })?;
+        }
+        let client = self.client(identities::component("system:kube-proxy"), "kube-proxy");
+        let options = proxy::Options {
+            node_name: name.to_owned(),
+            service_cidrs: vec![self.args.service_cluster_ip_range],
+            cluster_cidrs: vec![self.args.cluster_cidr],
+            pod_interfaces: "veth*".into(),
+            masquerade_egress: true,
+            kernel: Arc::new(Nft::new(self.clock.clone())),
+        };
+        let (clock, rng, stage) = (self.clock.clone(), self.rng.clone(), self.components.clone());
+        let task = node.spawn(async move { proxy::run(client, clock, rng, options, &stage).await });
+        self.components.spawn(async move { ended("kube-proxy", task.await) });
+        Ok(())
+    }
+
+    /// Waits until the node is Ready and says what to type next.
+    async fn announce(&self, progress: &mut Progress) -> Result<()> {
+        if self.args.has(Component::Kubelet) {
+            let ready = self.clock.timeout(READY_LIMIT, self.node_ready()).await;
+            ready.context("the node did not become Ready; see kubectl describe node and the log")??;
+            progress.done("node Ready");
+        }
+        progress.line(&format!("\nThe cluster is ready after {} ms. Next:", progress.total()));
+        for line in next::commands(&self.args, &self.layout) {
+            progress.line(&format!("  {line}"));
+        }
+        if let Some(path) = &self.args.ready_file {
+            std::fs::write(path, "ready\n").with_context(|| path.display().to_string())?;
+        }
+        progress.line(READY);
+        Ok(())
+    }
+
+    /// Ends when a Node of this cluster is Ready. It watches, as every client does.
+    async fn node_ready(&self) -> Result<()> {
+        let client = self.client(
+            kinds::User { name: "kubernetes-admin".into(), groups: vec!["system:masters".into()], ..Default::default() },
+            "pintle",
+        );
+        let resource = client::Resource::of::<api::types::core::v1::Node>();
+        let stage = Stage::new();
+        let nodes: client::Informer<Value> =
+            client::Informer::builder(client, resource).start(self.clock.clone(), self.rng.clone(), &stage);
+        let (sender, mut receiver) = tokio::sync::watch::channel(false);
+        nodes.subscribe(move |change| {
+            let conditions = change.object().view.pointer("/status/conditions").and_then(Value::as_array);
+            let is_ready = |c: &Value| c["type"] == "Ready" && c["status"] == "True";
+            if conditions.is_some_and(|list| list.iter().any(is_ready)) {
+                sender.send_replace(true);
+            }
+        });
+        receiver.wait_for(|ready| *ready).await.context("the watch of nodes ended")?;
+        stage.stop();
+        Ok(())
+    }
+
+    /// Components, then the API server, then the store.
+    async fn stop(self) {
+        tracing::info!("stopping");
+        if !self.components.finish(&self.clock, STOP_LIMIT).await {
+            tracing::warn!("some components did not end in time");
+        }
+        if !self.serving.finish(&self.clock, STOP_LIMIT).await {
+            tracing::warn!("some requests did not end in time");
+        }
+        self.store.close().await;
+        let _ = std::fs::remove_file(self.layout.pid());
+        tracing::info!("stopped; pods keep running");
+    }
+}
+
+/// Clients of the server in this process, each under the identity it asks for.
+struct InProcess(Arc<ApiServer>);
+
+impl controllers::Identities for InProcess {
+    fn component(&self) -> Client {
+        let user = identities::component("system:kube-controller-manager");
+        Client::new(self.0.handler(user), &format!("kube-controller-manager/{VERSION}"))
+    }
+
+    fn service_account(&self, name: &str) -> Client {
+        let user = identities::service_account(name);
+        Client::new(self.0.handler(user), &format!("kube-controller-manager/{VERSION}"))
+    }
+}
+
+/// A component's task that panicked is logged; the others go on.
+fn ended(name: &str, result: Result<(), tokio::task::JoinError>) {
+    if let Err(error) = result {
+        tracing::error!(component = name, %error, "the component ended");
+    }
+}
+
+async fn wait_for_signal() -> Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = int.recv() => {}
+    }
+    Ok(())
+}
+
+/// Folders and kernel settings, each in the journal before it is changed.
+fn prepare_host(layout: &Layout, args: &Up) -> Result<Journal> {
+    let mut journal = Journal::open(&layout.journal()).context("the journal of host changes")?;
+    for folder in [&layout.state, &layout.config, &layout.run] {
+        if !folder.exists() {
+            journal.record(Mutation::Folder { path: folder.clone() })?;
+        }
+        std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    }
+    if args.has(Component::Kubelet) {
+        journal.record(Mutation::Cgroup { path: "/kubepods".into() })?;
+        if args.container_runtime_endpoint.is_none() {
+            cni::write(&layout.cni_config(), &cni::render(first_range(args), &layout.cni_state()))?;
+        }
+    }
+    if args.has(Component::Proxy) {
+        for (name, value) in sysctl::NEEDED {
+            sysctl::set(&mut journal, name, value).with_context(|| format!("sysctl {name}"))?;
+        }
+    }
+    Ok(journal)
+}
+
+/// The pod range of the only node: the first /24 of the cluster's range, which is what the node
+/// controller gives to the first node.
+fn first_range(args: &Up) -> ipnet::IpNet {
+    let cluster = args.cluster_cidr;
+    let prefix = if cluster.addr().is_ipv4() { 24 } else { 64 };
+    cluster.subnets(prefix).ok().and_then(|mut all| all.next()).unwrap_or(cluster)
+}
+
+async fn start_runtime(layout: &Layout, args: &Up, clock: &SharedClock) -> Result<Started> {
+    let plugins = match cni::find_plugins(cni::PLUGIN_FOLDERS) {
+        Ok(folder) => folder,
+        Err(missing) => bail!("CNI plugins are missing: {}", missing.join(", ")),
+    };
+    let runtime = preflight::oci_runtime(&path()).context("neither crun nor runc is installed")?;
+    let settings = containerd::Settings {
+        cni_plugins: plugins,
+        restrict_oom_score: containerd::lacks_resource_capability(),
+        runtime: runtime.to_owned(),
+    };
+    tracing::debug!(?settings, range = %first_range(args), "container runtime");
+    let started = containerd::ensure(layout, &settings, clock).await?;
+    containerd::import_pause(layout).await?;
+    Ok(started)
+}
+
+async fn start_api_server(
+    args: &Up,
+    layout: &Layout,
+    identities: &Identities,
+    node_ip: IpAddr,
+    clock: SharedClock,
+    rng: Rng,
+    stage: &Stage,
+) -> Result<(Arc<ApiServer>, Arc<dyn storage::Store>)> {
+    let store = open_store(&layout.store(), &clock, &rng)?;
+    let config = apiserver::Config {
+        store: store.clone(),
+        memory: Arc::new(storage::Memory::new(clock.clone())),
+        clock: clock.clone(),
+        rng,
+        options: ClusterOptions { service_cidrs: vec![args.service_cluster_ip_range], node_ports: (30000, 32767) },
+        client_ca: Some(identities.client_roots()?),
+        kubelet_client: Some(identities.kubelet_client()?),
+        version: VERSION.to_owned(),
+    };
+    let server = ApiServer::start(config, stage).await?;
+    let address = SocketAddr::new(args.bind_address, args.secure_port);
+    let listener = tokio::net::TcpListener::bind(address).await.with_context(|| address.to_string())?;
+    let service = args.service_cluster_ip_range.hosts().next().unwrap_or(args.service_cluster_ip_range.addr());
+    let addresses = if args.bind_address.is_unspecified() { vec![node_ip] } else { vec![node_ip, args.bind_address] };
+    let tls = identities.api_server(&args.cluster_domain, service, addresses)?;
+    let (serving, ended) = (server.clone(), stage.clone());
+    stage.spawn(async move {
+        if let Err(error) = serving.serve(listener, tls, &ended).await {
+            tracing::error!(%error, "the API server stopped serving");
+        }
+    });
+    Ok((server, store))
+}
+
+/// A store that cannot write any more ends the process: nothing may be acknowledged after that.
+fn open_store(folder: &Path, clock: &SharedClock, rng: &Rng) -> Result<Arc<dyn storage::Store>> {
+    let options = storage::embedded::Options::new(folder, clock.clone(), rng.clone());
+    let store = storage::embedded::Embedded::open(options).context("opening the store")?;
+    Ok(Arc::new(store))
+}
+
+/// How often a component that waits for the API server asks again.
+pub const RETRY: Policy = Policy { initial: Duration::from_millis(100), max: Duration::from_secs(5) };

@@ -1,0 +1,52 @@
+//! The kubeconfig of the user who started us: a context `pintle` is merged into it.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use client::kubeconfig::{self, Entry};
+use host::journal::{Journal, Mutation};
+
+/// The context's name.
+pub const CONTEXT: &str = "pintle";
+
+/// Where the user keeps it: the first file of KUBECONFIG, else `.kube/config` at home. Under sudo
+/// it is the calling user's.
+#[allow(clippy::disallowed_methods, reason = "where the kubeconfig is, is said by the environment")]
+fn path() -> Option<PathBuf> {
+    if let Ok(list) = std::env::var("KUBECONFIG") {
+        if let Some(first) = list.split(':').find(|p| !p.is_empty()) {
+            return Some(first.into());
+        }
+    }
+    let home = std::env::var("SUDO_USER").ok().and_then(|user| home_of(&user)).or_else(|| {
+        std::env::var("HOME").ok().map(PathBuf::from)
+    })?;
+    Some(home.join(".kube/config"))
+}
+
+fn home_of(user: &str) -> Option<PathBuf> {
+    let accounts = std::fs::read_to_string("/etc/passwd").ok()?;
+    let line = accounts.lines().find(|l| l.split(':').next() == Some(user))?;
+    line.split(':').nth(5).filter(|h| !h.is_empty()).map(PathBuf::from)
+}
+
+/// Merges the entry, records it for `reset`, and leaves the file with the owner of its folder.
+pub fn merge_kubeconfig(entry: &Entry, journal: &mut Journal) -> Result<()> {
+    let Some(path) = path() else { return Ok(()) };
+    let folder = path.parent().map(PathBuf::from).unwrap_or_default();
+    let home = folder.parent().and_then(|h| std::fs::metadata(h).ok());
+    let fresh = !folder.exists();
+    journal.record(Mutation::Kubeconfig { path: path.clone(), context: CONTEXT.into() })?;
+    let old = if path.exists() { kubeconfig::load(&path)? } else { serde_json::Value::Null };
+    let merged = kubeconfig::merge(old, entry, false);
+    kubeconfig::write(&path, &merged).with_context(|| path.display().to_string())?;
+    if let Some(home) = home {
+        let owner = (Some(home.uid()), Some(home.gid()));
+        std::os::unix::fs::chown(&path, owner.0, owner.1)?;
+        if fresh {
+            std::os::unix::fs::chown(&folder, owner.0, owner.1)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,79 @@
+//! `pintle kube-controller-manager`: the controllers alone.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use ipnet::IpNet;
+use stdx::{Rng, SharedClock};
+
+use crate::commands::standalone::{Standalone, wait_for_signal};
+use crate::logging;
+
+/// Run the controllers alone, as a client of any API server.
+#[derive(Args, Debug)]
+pub struct KubeControllerManager {
+    #[command(flatten)]
+    standalone: Standalone,
+    /// The bundle published as kube-root-ca.crt in every namespace.
+    #[arg(long, value_name = "FILE")]
+    root_ca_file: Option<PathBuf>,
+    /// Where nodes get their pod ranges from.
+    #[arg(long, default_value = "10.244.0.0/16", value_name = "CIDR", value_delimiter = ',')]
+    cluster_cidr: Vec<IpNet>,
+    /// Which controllers run: `*` for all, `name` for one, `-name` for not this one.
+    #[arg(long, default_value = "*", value_name = "LIST", value_delimiter = ',', allow_hyphen_values = true)]
+    controllers: Vec<String>,
+}
+
+/// The names that do not run, of all there are.
+fn disabled(list: &[String]) -> Result<std::collections::BTreeSet<String>> {
+    let all: Vec<&str> = controllers::names().collect();
+    for name in list.iter().map(|n| n.trim_start_matches('-')).filter(|n| *n != "*") {
+        if !all.contains(&name) {
+            bail!("no such controller: {name} (there are {})", all.join(", "));
+        }
+    }
+    let has = |name: &str| list.iter().any(|n| n == name);
+    let runs = |name: &str| has(name) || (has("*") && !has(&format!("-{name}")));
+    Ok(all.into_iter().filter(|n| !runs(n)).map(str::to_owned).collect())
+}
+
+/// Runs the command.
+pub async fn run(args: KubeControllerManager, clock: SharedClock) -> Result<()> {
+    logging::start(args.standalone.v);
+    let client = args.standalone.client("kube-controller-manager", &clock)?;
+    let root_ca_pem = match &args.root_ca_file {
+        Some(path) => std::fs::read_to_string(path).with_context(|| path.display().to_string())?,
+        None => String::from_utf8(args.standalone.connection()?.ca_pem).context("the kubeconfig's authority")?,
+    };
+    let options = controllers::Options {
+        disabled: disabled(&args.controllers)?,
+        root_ca_pem,
+        cluster_cidrs: args.cluster_cidr.clone(),
+        ..controllers::Options::default()
+    };
+    let stage = stdx::shutdown::Stage::new();
+    let identities = Arc::new(controllers::OneIdentity(client));
+    controllers::run(identities, clock.clone(), Rng::from_os(), options, &stage);
+    wait_for_signal().await?;
+    stage.finish(&clock, std::time::Duration::from_secs(20)).await;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_names_what_runs() {
+        let list = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert!(disabled(&list(&["*"])).expect("valid").is_empty());
+        let one = disabled(&list(&["*", "-deployment-controller"])).expect("valid");
+        assert_eq!(one.into_iter().collect::<Vec<_>>(), ["deployment-controller"]);
+        let all = controllers::names().count();
+        assert_eq!(disabled(&list(&["deployment-controller"])).expect("valid").len(), all - 1);
+        assert!(disabled(&list(&["nonsense"])).is_err());
+    }
+}

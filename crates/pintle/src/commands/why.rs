@@ -1,0 +1,37 @@
+//! `pintle why pod/NAME`: what holds a pod up, and what happened to it so far.
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use stdx::SharedClock;
+
+use crate::VERSION;
+use crate::roots::Roots;
+
+/// Say what an object waits for, and why.
+#[derive(Args, Debug)]
+pub struct Why {
+    /// What to explain: pod/NAME.
+    object: String,
+    /// Its namespace.
+    #[arg(short, long, default_value = "default")]
+    namespace: String,
+    #[command(flatten)]
+    roots: Roots,
+    /// The kubeconfig to use; that of the cluster on this machine unless set.
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<std::path::PathBuf>,
+}
+
+/// Runs the command.
+pub async fn run(args: Why, clock: SharedClock) -> Result<()> {
+    let name = match args.object.split_once('/') {
+        Some(("pod" | "pods" | "po", name)) if !name.is_empty() => name,
+        _ => bail!("cannot explain {:?}; say pod/NAME", args.object),
+    };
+    let path = args.kubeconfig.clone().unwrap_or_else(|| args.roots.layout().admin_kubeconfig());
+    let connection = client::kubeconfig::Connection::load(&path, None).context("the kubeconfig")?;
+    let client = client::Client::https(&connection, &format!("pintle/{VERSION}"), &clock)?;
+    let text = explain::why(&client, &args.namespace, name, clock.wall()).await?;
+    print!("{text}");
+    Ok(())
+}
