@@ -1,5 +1,6 @@
 //! Developer tool: generate, tidy, bench and fixtures.
 
+mod bench;
 mod demo;
 mod schema;
 mod tidy;
@@ -8,12 +9,13 @@ fn main() -> anyhow::Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let (command, rest) = args.split_first().map_or(("help", &[] as &[String]), |(c, rest)| (c.as_str(), rest));
     match command {
+        "bench" => bench::run(rest),
         "demo" => demo::run(rest),
         "schema" => schema::run(rest),
         "tidy" => tidy::run(),
         _ => {
             println!(
-                "cargo xtask COMMAND\n\n  demo                 start a cluster and show a Deployment becoming Ready\n  schema --facts DIR   write the schema table of the built-in kinds\n  tidy                 check what no compiler checks"
+                "cargo xtask COMMAND\n\n  bench [--quick]      figures of this machine beside the budget\n  demo                 start a cluster and show a Deployment becoming Ready\n  schema --facts DIR   write the schema table of the built-in kinds\n  tidy                 check what no compiler checks"
             );
             Ok(())
         }

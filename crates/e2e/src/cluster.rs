@@ -70,10 +70,15 @@ impl Cluster {
     /// Starts a cluster with extra flags and waits until its API answers.
     pub async fn start(flags: &[&str]) -> Result<Self> {
         guard(default_interface().await.as_deref()).await?;
-        let dir = tempfile::Builder::new().prefix("pintle-e2e-").tempdir()?;
-        let mut cluster = Self { clock: RealClock::shared(), dir, binary: binary()?, child: None };
+        let mut cluster = Self::prepare()?;
         cluster.up(flags).await?;
         Ok(cluster)
+    }
+
+    /// A folder for a cluster that is not started yet.
+    pub fn prepare() -> Result<Self> {
+        let dir = tempfile::Builder::new().prefix("pintle-e2e-").tempdir()?;
+        Ok(Self { clock: RealClock::shared(), dir, binary: binary()?, child: None })
     }
 
     /// The folder everything is below.
@@ -95,10 +100,20 @@ impl Cluster {
 
     /// `pintle up --foreground`; returns when the node is Ready (or, without a kubelet, the API).
     pub async fn up(&mut self, flags: &[&str]) -> Result<()> {
+        self.spawn(flags)?;
+        self.ready().await
+    }
+
+    fn ready_file(&self) -> PathBuf {
+        self.dir.path().join("ready")
+    }
+
+    /// Starts the process and does not wait.
+    pub fn spawn(&mut self, flags: &[&str]) -> Result<()> {
         let log = std::fs::OpenOptions::new().create(true).append(true).open(self.dir.path().join("pintle.log"))?;
-        let ready = self.dir.path().join("ready");
+        let ready = self.ready_file();
         let _ = std::fs::remove_file(&ready);
-        let mut child = Command::new(&self.binary)
+        let child = Command::new(&self.binary)
             .args(["up", "--foreground", "--no-user-kubeconfig"])
             .args(self.roots())
             .arg("--ready-file")
@@ -109,17 +124,23 @@ impl Cluster {
             .stderr(log)
             .kill_on_drop(true)
             .spawn()?;
-        let deadline = self.clock.now() + PATIENCE;
+        self.child = Some(child);
+        Ok(())
+    }
+
+    /// Waits until the process says that the cluster is ready.
+    pub async fn ready(&mut self) -> Result<()> {
+        let (ready, deadline) = (self.ready_file(), self.clock.now() + PATIENCE);
         while !ready.exists() {
-            if let Some(status) = child.try_wait()? {
+            let ended = self.child.as_mut().context("the process was started")?.try_wait()?;
+            if let Some(status) = ended {
                 bail!("pintle up ended with {status}; its log:\n{}", self.log_tail());
             }
             if self.clock.now() > deadline {
                 bail!("pintle up is not ready; its log:\n{}", self.log_tail());
             }
-            self.clock.sleep(Duration::from_millis(20)).await;
+            self.clock.sleep(Duration::from_millis(2)).await;
         }
-        self.child = Some(child);
         Ok(())
     }
 

@@ -1,0 +1,155 @@
+//! Durable creates, lists and watches over HTTPS, with the server's own CPU beside them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use api::types::core::v1::{ConfigMap, Pod};
+use client::client::Call;
+use client::watch::Event;
+use client::{Client, WatchParams};
+use serde_json::json;
+use stdx::clock::Instant;
+use stdx::{ClockExt, SharedClock};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::figures::{Figures, median, ms, percentile};
+use super::process;
+
+const WORKERS: usize = 32;
+const WATCHERS: usize = 200;
+const WRITES: usize = 200;
+
+/// Runs the loads one after another.
+pub async fn run(client: &Client, pid: u32, clock: &SharedClock, count: usize, figures: &mut Figures) -> Result<()> {
+    creates(client, pid, clock, count, figures).await.context("creates")?;
+    lists(client, clock, count, figures).await.context("lists")?;
+    watches(client, clock, figures).await.context("watches")
+}
+
+fn pod(index: usize) -> Result<Pod> {
+    // Nobody schedules it, so that nothing but the server works.
+    Ok(serde_json::from_value(json!({
+        "metadata": { "name": format!("load-{index:05}"), "labels": { "app": "load", "shard": (index % 16).to_string() },
+            "annotations": { "note": "x".repeat(600) } },
+        "spec": { "schedulerName": "nobody", "automountServiceAccountToken": false, "containers": [
+            { "name": "main", "image": "example.invalid/app:1", "env": [{ "name": "A", "value": "1" }],
+              "resources": { "requests": { "cpu": "10m", "memory": "16Mi" } } }] },
+    }))?)
+}
+
+async fn creates(client: &Client, pid: u32, clock: &SharedClock, count: usize, figures: &mut Figures) -> Result<()> {
+    let next = Arc::new(AtomicUsize::new(0));
+    let before = process::usage(pid)?;
+    let begin = clock.now();
+    let mut workers = JoinSet::new();
+    for _ in 0..WORKERS {
+        let (client, clock, next) = (client.clone(), clock.clone(), next.clone());
+        workers.spawn(async move {
+            let pods = client.api::<Pod>().namespace("default");
+            let mut times = Vec::new();
+            loop {
+                let index = next.fetch_add(1, Ordering::Relaxed);
+                if index >= count {
+                    return anyhow::Ok(times);
+                }
+                let pod = pod(index)?;
+                let sent = clock.now();
+                pods.create(&pod).await?;
+                times.push(clock.now().since(sent));
+            }
+        });
+    }
+    let mut times = Vec::new();
+    while let Some(result) = workers.join_next().await {
+        times.extend(result??);
+    }
+    let wall = clock.now().since(begin).as_secs_f64();
+    let cpu = process::usage(pid)?.cpu - before.cpu;
+    let (rate, per_cpu) = (count as f64 / wall, count as f64 / cpu.max(0.01));
+    let p99 = percentile(&mut times, 99);
+    let shown = format!("{rate:.0}/s, {per_cpu:.0} per CPU second of the server");
+    figures.add("durable pod creates over HTTPS, 32 workers", shown, "≥ 10× upstream's per CPU second", None);
+    let met = Some(p99 <= Duration::from_millis(15));
+    figures.add("the same, p50 / p99", format!("{} / {}", ms(median(&mut times)), ms(p99)), "p99 ≤ 15 ms", met);
+    Ok(())
+}
+
+async fn lists(client: &Client, clock: &SharedClock, count: usize, figures: &mut Figures) -> Result<()> {
+    const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    let path = "/api/v1/namespaces/default/pods";
+    let none = format!("{path}?labelSelector=app%3Dnothing");
+    for (name, path, accept, budget) in [
+        ("JSON", path, "application/json", Some(15)),
+        ("Table", path, TABLE, Some(40)),
+        ("matching nothing", none.as_str(), "application/json", None),
+    ] {
+        let mut times = Vec::new();
+        let mut size = 0;
+        for _ in 0..11 {
+            let call = Call { accept, ..Call::get(path) };
+            let begin = clock.now();
+            size = client.send(call).await?.len();
+            times.push(clock.now().since(begin));
+        }
+        let p50 = median(&mut times);
+        let what = format!("list of {count} pods, {name} ({:.1} MB), p50", size as f64 / 1e6);
+        let met = budget.map(|limit| p50 <= Duration::from_millis(limit));
+        figures.add(&what, ms(p50), &budget.map(|b| format!("≤ {b} ms")).unwrap_or_default(), met);
+    }
+    Ok(())
+}
+
+async fn watches(client: &Client, clock: &SharedClock, figures: &mut Figures) -> Result<()> {
+    let maps = client.api::<ConfigMap>().namespace("default");
+    let object = |index: usize| -> Result<ConfigMap> {
+        Ok(serde_json::from_value(json!({ "metadata": { "name": format!("watched-{index}") }, "data": { "k": "v" } }))?)
+    };
+    let after = Some(client::object::revision_of(&maps.create(&object(WRITES)?).await?));
+    let (sender, mut seen) = mpsc::unbounded_channel::<(String, Instant)>();
+    let mut watchers = JoinSet::new();
+    for _ in 0..WATCHERS {
+        let mut watch = maps.watch(&WatchParams { after, ..Default::default() }).await?;
+        let (sender, clock) = (sender.clone(), clock.clone());
+        watchers.spawn(async move {
+            let mut left = WRITES;
+            while left > 0 {
+                match watch.next().await {
+                    Some(Ok(Event::Added(map))) => {
+                        left -= 1;
+                        // The receiver lives until all have sent.
+                        let _ = sender.send((map.metadata.name.unwrap_or_default(), clock.now()));
+                    }
+                    Some(Ok(_)) => {}
+                    other => anyhow::bail!("the watch ended: {other:?}"),
+                }
+            }
+            Ok(())
+        });
+    }
+    drop(sender);
+    let mut sent = HashMap::new();
+    for index in 0..WRITES {
+        let map = object(index)?;
+        sent.insert(map.metadata.name.clone().unwrap_or_default(), clock.now());
+        maps.create(&map).await?;
+    }
+    let mut times = Vec::new();
+    let collect = async {
+        while let Some((name, at)) = seen.recv().await {
+            times.extend(sent.get(&name).map(|begin| at.since(*begin)));
+        }
+    };
+    clock.timeout(Duration::from_secs(60), collect).await.context("events are missing")?;
+    while let Some(result) = watchers.join_next().await {
+        result??;
+    }
+    let (p50, p99) = (percentile(&mut times, 50), percentile(&mut times, 99));
+    let met = Some(p50 <= Duration::from_millis(2) && p99 <= Duration::from_millis(10));
+    let what = "200 watchers, write to delivery (write included), p50 / p99";
+    figures.add(what, format!("{} / {}", ms(p50), ms(p99)), "2 / 10 ms", met);
+    Ok(())
+}

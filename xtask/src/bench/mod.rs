@@ -1,0 +1,114 @@
+//! `./dev bench`: figures of this machine beside the budget. Speed is measured here and asserted
+//! nowhere.
+
+mod figures;
+mod load;
+mod pods;
+mod process;
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use client::Client;
+use client::kubeconfig::Connection;
+use e2e::cluster::Cluster;
+use e2e::images;
+use host::containerd;
+use stdx::clock::RealClock;
+use stdx::{ClockExt, SharedClock};
+
+use figures::Figures;
+
+/// No registry has it: it is made here and imported.
+const IMAGE: &str = "pintle.invalid/bench/nginx:1";
+
+/// Runs everything and prints a table.
+pub fn run(args: &[String]) -> Result<()> {
+    let quick = args.iter().any(|a| a == "--quick");
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(all(quick))
+}
+
+async fn all(quick: bool) -> Result<()> {
+    let clock = RealClock::shared();
+    let mut figures = Figures::default();
+    start_times(&clock, &mut figures).await.context("start")?;
+
+    let mut cluster = Cluster::prepare()?;
+    cluster.up(&[]).await?;
+    let client = client(&cluster, &clock)?;
+    let archive = cluster.root().join("bench.tar");
+    std::fs::write(&archive, images::nginx(IMAGE)?.archive()?)?;
+    let socket = cluster.root().join("run/containerd.sock");
+    containerd::import(&socket, IMAGE, &archive).await?;
+
+    let pid = cluster.pid().context("the cluster runs")?;
+    let quiet = Duration::from_secs(if quick { 10 } else { 60 });
+    let rounds = if quick { 3 } else { 10 };
+    pods::run(&client, &socket, &clock, rounds, &mut figures).await.context("pods")?;
+    idle(pid, quiet, &clock, &mut figures).await?;
+    load::run(&client, pid, &clock, if quick { 500 } else { 5000 }, &mut figures).await.context("load")?;
+    let after = process::usage(pid)?;
+    figures.add(
+        "RSS after those loads",
+        format!("{:.0} MB", after.rss_mb()),
+        "≤ 120 MB",
+        Some(after.rss_mb() <= 120.0),
+    );
+    let binary = std::fs::metadata(crate::tidy::root().join("target/release/pintle"))?.len();
+    let megabytes = binary as f64 / 1e6;
+    figures.add("binary, stripped", format!("{megabytes:.1} MB"), "≤ 40 MB", Some(megabytes <= 40.0));
+    println!("{}", figures.table());
+    Ok(())
+}
+
+/// A client over HTTPS, as a user's.
+fn client(cluster: &Cluster, clock: &SharedClock) -> Result<Client> {
+    let connection = Connection::load(&cluster.kubeconfig(), None)?;
+    Ok(Client::https(&connection, "bench/1", clock)?)
+}
+
+/// Process start → API ready → node Ready: the median of five fresh clusters.
+async fn start_times(clock: &SharedClock, figures: &mut Figures) -> Result<()> {
+    let (mut api, mut node) = (Vec::new(), Vec::new());
+    for _ in 0..5 {
+        let mut cluster = Cluster::prepare()?;
+        let begin = clock.now();
+        cluster.spawn(&[])?;
+        let ready = async {
+            loop {
+                if let Ok(client) = client(&cluster, clock)
+                    && client.send(client::client::Call::get("/readyz")).await.is_ok()
+                {
+                    return;
+                }
+                clock.sleep(Duration::from_millis(2)).await;
+            }
+        };
+        clock.timeout(Duration::from_secs(60), ready).await.context("the API is not ready")?;
+        api.push(clock.now().since(begin));
+        cluster.ready().await?;
+        node.push(clock.now().since(begin));
+        cluster.stop().await?;
+    }
+    let (api, node) = (figures::median(&mut api), figures::median(&mut node));
+    let (a, n) = (api.as_secs_f64() * 1e3, node.as_secs_f64() * 1e3);
+    figures.add("process start → API ready", format!("{a:.0} ms"), "≤ 300 ms", Some(a <= 300.0));
+    figures.add("process start → node Ready", format!("{n:.0} ms"), "≤ 1000 ms", Some(n <= 1000.0));
+    Ok(())
+}
+
+async fn idle(pid: u32, quiet: Duration, clock: &SharedClock, figures: &mut Figures) -> Result<()> {
+    let before = process::usage(pid)?;
+    clock.sleep(quiet).await;
+    let after = process::usage(pid)?;
+    let seconds = quiet.as_secs_f64();
+    let cpu = (after.cpu - before.cpu) / seconds * 100.0;
+    let written = (after.written - before.written) as f64 / 1e6 / seconds * 86_400.0;
+    let rss = after.rss_mb();
+    figures.add("idle: RSS of the whole cluster process", format!("{rss:.1} MB"), "≤ 60 MB", Some(rss <= 60.0));
+    figures.add("idle: CPU", format!("{cpu:.2} % of a core"), "≤ 0.5 %", Some(cpu <= 0.5));
+    let shown = format!("{written:.0} MB a day (from {seconds:.0} s)");
+    figures.add("idle: bytes written", shown, "≤ 100 MB a day", Some(written <= 100.0));
+    Ok(())
+}
