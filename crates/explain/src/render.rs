@@ -136,7 +136,7 @@ fn history(out: &mut String, seen: &Seen, now: Timestamp) {
     if let Some(pod) = &seen.pod {
         history.extend(milestones(pod));
     }
-    history.sort_by(|a, b| a.at.cmp(&b.at));
+    history.sort_by_key(|h| h.at);
     let skipped = history.len().saturating_sub(HISTORY);
     if history.is_empty() {
         return;

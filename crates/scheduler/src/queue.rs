@@ -152,14 +152,15 @@ impl Queue {
 
     /// Wakes the parked pods whose refusal the event might undo.
     pub fn on_event(&mut self, event: ClusterEvent<'_>, profile: &Profile, now: Instant) {
-        let might_help = |(uid, entry): (&Uid, &Entry)| match &entry.state {
-            State::Parked { plugins, .. } => {
-                let wakes = |name: &&str| profile.get(name).is_some_and(|p| p.wakes(&entry.pod, event));
-                (plugins.is_empty() || plugins.iter().any(wakes)).then(|| uid.clone())
-            }
-            _ => None,
+        // Exactly the parked ones have a leftover time.
+        let might_help = |(_, uid): &(Instant, Uid)| {
+            let Some(Entry { pod, state: State::Parked { plugins, .. }, .. }) = self.entries.get(uid) else {
+                return None;
+            };
+            let wakes = |name: &&str| profile.get(name).is_some_and(|p| p.wakes(pod, event));
+            (plugins.is_empty() || plugins.iter().any(wakes)).then(|| uid.clone())
         };
-        let woken: Vec<Uid> = self.entries.iter().filter_map(might_help).collect();
+        let woken: Vec<Uid> = self.leftover.iter().filter_map(might_help).collect();
         for uid in woken {
             self.wake(&uid, now);
         }
