@@ -223,6 +223,11 @@ impl Cacher {
         self.trim(&mut state, now);
     }
 
+    /// Ends all watches.
+    pub(super) fn end(&self) {
+        self.state.write().watchers.clear();
+    }
+
     /// Forgets what is too old, also where nothing changes.
     pub(super) fn tidy(&self) {
         let now = self.clock.now();

@@ -57,8 +57,13 @@ impl Dispatcher {
         self.store.watch(ROOT.as_bytes(), revision)
     }
 
-    /// Follows the store until the stage stops or the store closes.
-    pub async fn run(self, mut events: WatchStream, stage: Stage) {
+    /// Follows the store until the stage stops or the store closes; then all watches end.
+    pub async fn run(self, events: WatchStream, stage: Stage) {
+        self.follow(events, &stage).await;
+        self.cachers.values().for_each(|cacher| cacher.end());
+    }
+
+    async fn follow(&self, mut events: WatchStream, stage: &Stage) {
         let stopped = stage.stopped();
         tokio::pin!(stopped);
         let mut tidy = self.clock.sleep(TIDY);
@@ -71,7 +76,7 @@ impl Dispatcher {
                     Some(Err(Error::Closed(_))) | None => return,
                     Some(Err(error)) => {
                         tracing::warn!(%error, "the watch cache lost the store's events and begins anew");
-                        match self.restart(&stage).await {
+                        match self.restart(stage).await {
                             Some(again) => events = again,
                             None => return,
                         }
