@@ -156,6 +156,10 @@ impl<K: Kind> AnyKind for K {
         <K as Kind>::stored_as()
     }
 
+    fn stored_field(&self, field: &str) -> String {
+        <K as Kind>::stored_field(field).to_owned()
+    }
+
     fn to_stored(&self, object: &mut Value) {
         <K as Kind>::to_stored(object);
     }
@@ -298,8 +302,11 @@ fn move_generation(shape: &Shape, subresource: &str, new: &mut Value, old: &Valu
     if !shape.has_generation || !is_main(subresource) {
         return;
     }
-    let annotations = |object: &Value| object.pointer("/metadata/annotations").cloned().unwrap_or_default();
-    let changed = wish_differs(new, old) || (shape.annotations_count && !same(&annotations(new), &annotations(old)));
+    let counted = shape.metadata_counts.iter().any(|field| {
+        let read = |object: &'_ Value| object.get("metadata").and_then(|metadata| metadata.get(field)).cloned();
+        !same(&read(new).unwrap_or_default(), &read(old).unwrap_or_default())
+    });
+    let changed = counted || wish_differs(new, old);
     if changed {
         let before = old.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or(0);
         metadata_of(new).insert("generation".into(), (before + 1).into());

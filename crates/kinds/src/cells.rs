@@ -56,3 +56,11 @@ pub fn labels(labels: Option<&BTreeMap<String, String>>) -> Value {
     let parts: Vec<String> = labels.into_iter().flatten().map(|(key, value)| format!("{key}={value}")).collect();
     or_none(parts.join(","))
 }
+
+/// The first few of a list, and how many more there are.
+pub fn first(all: &[String], shown: usize) -> String {
+    if all.len() <= shown {
+        return all.join(",");
+    }
+    format!("{} + {} more...", all[..shown].join(","), all.len() - shown)
+}

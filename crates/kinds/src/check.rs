@@ -124,3 +124,39 @@ pub fn is_empty_selector(selector: &LabelSelector) -> bool {
     selector.match_labels.as_ref().is_none_or(|labels| labels.is_empty())
         && selector.match_expressions.as_ref().is_none_or(Vec::is_empty)
 }
+
+/// An address that traffic can be sent to.
+pub fn routable(address: std::net::IpAddr, text: &str, path: &Path, errors: &mut FieldErrors) {
+    use std::net::IpAddr;
+    if address.is_unspecified() {
+        errors.invalid(path, text, format!("may not be unspecified ({text})"));
+    }
+    if address.is_loopback() {
+        errors.invalid(path, text, "may not be in the loopback range (127.0.0.0/8, ::1/128)");
+    }
+    let link_local = match address {
+        IpAddr::V4(v4) => v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_unicast_link_local(),
+    };
+    if link_local {
+        errors.invalid(path, text, "may not be in the link-local range (169.254.0.0/16, fe80::/10)");
+    }
+    let link_multicast = match address {
+        IpAddr::V4(v4) => v4.octets()[..3] == [224, 0, 0],
+        IpAddr::V6(v6) => v6.segments()[0] == 0xff02,
+    };
+    if link_multicast {
+        errors.invalid(path, text, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)");
+    }
+}
+
+/// A network in its canonical form.
+pub fn cidr(text: &str, path: &Path, errors: &mut FieldErrors) {
+    match text.parse::<ipnet::IpNet>() {
+        Err(_) => errors.invalid(path, text, "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"),
+        Ok(net) if net.addr() != net.network() || net.to_string() != text => {
+            errors.invalid(path, text, format!("must be in canonical form (\"{}\")", net.trunc()));
+        }
+        Ok(_) => {}
+    }
+}

@@ -24,7 +24,7 @@ impl Kind for Deployment {
         .short(&["deploy"])
         .categories(&["all"])
         .status()
-        .annotations_count()
+        .metadata_counts(&["annotations"])
         .status_keeps(&["labels"])
         .scale(SCALE);
     const REQUIRED: &'static [(&'static str, &'static str)] = &[("/spec/selector", "")];

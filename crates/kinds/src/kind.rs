@@ -83,8 +83,8 @@ pub enum ClaimKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     pub kind: ClaimKind,
-    /// JSON pointer into the object, for example `/spec/clusterIPs/0`. Lists it names may be one
-    /// element short: the value is then appended.
+    /// JSON pointer into the object, for example `/spec/clusterIPs/0`. What it leads to may not be
+    /// there yet: [`Claim::write`] makes it.
     pub pointer: String,
     /// Further pointers that get the same value (one node port for a port number under two protocols).
     pub also: Vec<String>,
@@ -92,6 +92,45 @@ pub struct Claim {
     pub field: String,
     /// The value the user asked for; `None` lets the server choose.
     pub wanted: Option<String>,
+}
+
+impl Claim {
+    /// Writes what was taken into the object, at every pointer of the claim.
+    pub fn write(&self, object: &mut Value, taken: &str) {
+        let value = match self.kind {
+            ClaimKind::ClusterIp { .. } => Value::from(taken),
+            ClaimKind::NodePort { .. } => taken.parse::<u16>().map_or(Value::Null, Value::from),
+        };
+        for pointer in std::iter::once(&self.pointer).chain(&self.also) {
+            put(object, pointer, value.clone());
+        }
+    }
+}
+
+/// Sets the value a JSON pointer leads to, making the objects and lists on the way.
+fn put(object: &mut Value, pointer: &str, value: Value) {
+    let mut at = object;
+    let mut parts = pointer.trim_start_matches('/').split('/').peekable();
+    while let Some(part) = parts.next() {
+        let index = part.parse::<usize>().ok();
+        if at.is_null() {
+            *at = if index.is_some() { Value::Array(Vec::new()) } else { Value::Object(serde_json::Map::new()) };
+        }
+        at = match (at, index) {
+            (Value::Array(items), Some(index)) if index <= items.len() => {
+                if index == items.len() {
+                    items.push(Value::Null);
+                }
+                &mut items[index]
+            }
+            (Value::Object(map), _) => map.entry(part).or_insert(Value::Null),
+            _ => return,
+        };
+        if parts.peek().is_none() {
+            *at = value;
+            return;
+        }
+    }
 }
 
 /// Claims to take before validation, and those of the old object to give back after the write.
@@ -203,6 +242,27 @@ pub struct Columns<T> {
     pub row: fn(&T, Timestamp) -> (Vec<Cell>, RowConditions),
 }
 
+impl<T: api::Object> Columns<T> {
+    /// Name and time of creation: what a kind shows that has nothing else to show.
+    pub fn plain() -> Self {
+        const CREATED: Column = Column {
+            name: "Created At",
+            kind: "date",
+            format: "",
+            description: "When the object was created.",
+            priority: 0,
+        };
+        Self {
+            columns: const { &[Column::NAME, CREATED] },
+            row: |object, _| {
+                let metadata = object.metadata();
+                let created = metadata.creation_timestamp.as_ref().map(|at| machinery::time::rfc3339(at.0));
+                (vec![crate::cells::name(metadata), created.map_or(Value::Null, Value::from)], Vec::new())
+            },
+        }
+    }
+}
+
 /// What a kind's file says. Every method has the answer of a kind without rules of its own.
 pub trait Kind: Send + Sync + 'static {
     /// The typed view.
@@ -268,6 +328,11 @@ pub trait Kind: Send + Sync + 'static {
     /// The kind whose form is stored, when it is not this one.
     fn stored_as() -> Option<&'static dyn AnyKind> {
         None
+    }
+
+    /// What the stored kind calls a selectable field of this one.
+    fn stored_field(field: &str) -> &str {
+        field
     }
 
     /// This kind's form to the stored one.
@@ -367,6 +432,10 @@ pub trait AnyKind: Send + Sync + 'static {
     /// The kind whose form is stored, when it is not this one: then reads convert with
     /// [`from_stored`](AnyKind::from_stored), and there is one watch cache, the stored kind's.
     fn stored_as(&self) -> Option<&'static dyn AnyKind>;
+
+    /// What the stored kind calls a selectable field of this one: field selectors are translated
+    /// before they meet the watch cache.
+    fn stored_field(&self, field: &str) -> String;
 
     /// This kind's form to the stored one, `kind` and `apiVersion` included.
     fn to_stored(&self, object: &mut Value);

@@ -12,17 +12,27 @@
 //! ```
 
 mod any;
+pub mod binding;
 mod cells;
 mod check;
 pub mod config_map;
 pub mod deployment;
+pub mod endpoint_slice;
+pub mod endpoints;
+pub mod ip_address;
 pub mod kind;
+pub mod lease;
 pub mod metadata;
 pub mod namespace;
+pub mod node;
 pub mod pod;
+pub mod priority_class;
 pub mod replica_set;
 pub mod resources;
 pub mod secret;
+pub mod service;
+pub mod service_account;
+pub mod service_cidr;
 pub mod shape;
 pub mod view;
 
@@ -34,12 +44,22 @@ pub use shape::{Keep, Scope, Shape};
 
 /// Every kind, in the order discovery shows groups and resources.
 pub static ALL: &[&dyn AnyKind] = &[
+    &binding::Binding,
     &config_map::ConfigMap,
+    &endpoints::Endpoints,
     &namespace::Namespace,
+    &node::Node,
     &pod::Pod,
     &secret::Secret,
+    &service_account::ServiceAccount,
+    &service::Service,
     &deployment::Deployment,
     &replica_set::ReplicaSet,
+    &ip_address::IPAddress,
+    &service_cidr::ServiceCIDR,
+    &priority_class::PriorityClass,
+    &lease::Lease,
+    &endpoint_slice::EndpointSlice,
 ];
 
 /// The kind a path names: `find("apps", "v1", "deployments")`.

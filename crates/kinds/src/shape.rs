@@ -77,8 +77,8 @@ pub struct Shape {
     pub has_generation: bool,
     /// Create keeps the status that was sent (Node).
     pub status_on_create: bool,
-    /// A change of annotations moves the generation too (Deployment).
-    pub annotations_count: bool,
+    /// Fields of `metadata` whose change moves the generation too (annotations of a Deployment).
+    pub metadata_counts: &'static [&'static str],
     /// What of `metadata` a write to `/status` may not change, beside what no write may.
     pub status_keeps: &'static [&'static str],
     /// PUT on an absent object creates it.
@@ -113,7 +113,7 @@ impl Shape {
             subresources: &[],
             has_generation: false,
             status_on_create: false,
-            annotations_count: false,
+            metadata_counts: &[],
             status_keeps: &[],
             create_on_update: false,
             unconditional_update: true,
@@ -157,10 +157,10 @@ impl Shape {
         self
     }
 
-    /// A change of annotations moves the generation.
+    /// Metadata fields whose change moves the generation.
     #[must_use]
-    pub const fn annotations_count(mut self) -> Self {
-        self.annotations_count = true;
+    pub const fn metadata_counts(mut self, fields: &'static [&'static str]) -> Self {
+        self.metadata_counts = fields;
         self
     }
 

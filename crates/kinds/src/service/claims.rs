@@ -1,0 +1,408 @@
+//! The addresses and ports a Service needs, and what becomes of them when it changes.
+//!
+//! ```text
+//!  type ClusterIP, clusterIP unset        take    /spec/clusterIPs/0 (any)
+//!  the same, now type NodePort            take    /spec/ports/0/nodePort (any)
+//!  the same, now clusterIP: 10.96.0.7     refused by validation: may not change once set
+//!  the same, now type ExternalName        release the address and the port, drop the fields
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use api::types::core::v1::{Service, ServicePort, ServiceSpec};
+use machinery::field::{FieldErrors, Path};
+
+use super::{HEADLESS, is_external, is_headless, needs_health_check, type_of};
+use crate::kind::{Claim, ClaimKind, Claims, Ctx};
+
+const V4: &str = "IPv4";
+const V6: &str = "IPv6";
+const SINGLE: &str = "SingleStack";
+const PREFER_DUAL: &str = "PreferDualStack";
+const REQUIRE_DUAL: &str = "RequireDualStack";
+
+/// Fills families, carries over what the client left out, and says what to take and to release.
+pub fn of(ctx: &Ctx, new: &mut Service, old: Option<&Service>, errors: &mut FieldErrors) -> Claims {
+    let none = ServiceSpec::default();
+    let old = old.map(|old| old.spec.as_ref().unwrap_or(&none));
+    let spec = new.spec.get_or_insert_default();
+    match old {
+        Some(old) => {
+            carry_over(spec, old);
+            sync_addresses(spec, old);
+        }
+        None => first_address(spec),
+    }
+    families(ctx, spec, old, errors);
+    if !errors.is_empty() {
+        return Claims::default();
+    }
+    share_node_ports(spec);
+    Claims { take: taken(spec, old), release: old.map(|old| released(spec, old)).unwrap_or_default() }
+}
+
+/// What a stored Service holds.
+pub fn held(service: &Service) -> Vec<Claim> {
+    service.spec.as_ref().map(holds).unwrap_or_default()
+}
+
+/// A single address given the old way is the first of the list.
+fn first_address(spec: &mut ServiceSpec) {
+    let Some(ip) = spec.cluster_ip.clone().filter(|ip| !ip.is_empty()) else { return };
+    if spec.cluster_ips.as_ref().is_none_or(Vec::is_empty) {
+        spec.cluster_ips = Some(vec![ip]);
+    }
+}
+
+/// A client that sends an older form of the object does not mean to give up what was allocated.
+fn carry_over(new: &mut ServiceSpec, old: &ServiceSpec) {
+    if type_of(new) != "ExternalName" && type_of(old) != "ExternalName" {
+        if new.cluster_ip.as_deref().unwrap_or_default().is_empty() {
+            if new.cluster_ips.as_ref().is_none_or(Vec::is_empty) {
+                new.cluster_ips.clone_from(&old.cluster_ips);
+            }
+            new.cluster_ip.clone_from(&old.cluster_ip);
+        } else if new.cluster_ips.as_ref().is_none_or(Vec::is_empty) && new.cluster_ip == old.cluster_ip {
+            new.cluster_ips.clone_from(&old.cluster_ips);
+        }
+    }
+    if needs_node_ports(new) && needs_node_ports(old) {
+        let mut used: BTreeSet<(String, i32)> =
+            ports(new).filter_map(|port| Some((protocol(port).to_owned(), node_port(port)?))).collect();
+        for port in new.ports.iter_mut().flatten() {
+            if node_port(port).is_some() {
+                continue;
+            }
+            let before = ports(old).find(|before| before.name == port.name && before.port == port.port);
+            let before = before.or_else(|| ports(old).find(|before| before.name == port.name));
+            if let Some(number) = before.and_then(node_port) {
+                if used.insert((protocol(port).to_owned(), number)) {
+                    port.node_port = Some(number);
+                }
+            }
+        }
+    }
+    if needs_health_check(new) && needs_health_check(old) && new.health_check_node_port.unwrap_or(0) == 0 {
+        new.health_check_node_port = old.health_check_node_port;
+    }
+}
+
+/// The single address and the list say the same; what the client changed decides.
+fn sync_addresses(new: &mut ServiceSpec, old: &ServiceSpec) {
+    let ip = |spec: &ServiceSpec| spec.cluster_ip.clone().unwrap_or_default();
+    let ips = |spec: &ServiceSpec| spec.cluster_ips.clone().unwrap_or_default();
+    let (new_ip, old_ip) = (ip(new), ip(old));
+    if ips(new).is_empty() && !new_ip.is_empty() {
+        new.cluster_ips = Some(vec![new_ip]);
+    } else if ips(new) == ips(old) && new_ip != old_ip {
+        new.cluster_ips = (!new_ip.is_empty()).then(|| vec![new_ip]);
+    }
+}
+
+fn family(ip: &str) -> Option<&'static str> {
+    match ip.parse().ok()? {
+        IpAddr::V4(_) => Some(V4),
+        IpAddr::V6(_) => Some(V6),
+    }
+}
+
+/// Decides policy and families as far as the client left them open, and refuses wishes that the
+/// cluster cannot meet.
+fn families(ctx: &Ctx, spec: &mut ServiceSpec, old: Option<&ServiceSpec>, errors: &mut FieldErrors) {
+    if type_of(spec) == "ExternalName" {
+        return;
+    }
+    let path = Path::new("spec");
+    let mut configured: Vec<&str> = Vec::new();
+    for cidr in &ctx.options.service_cidrs {
+        let family = if cidr.addr().is_ipv4() { V4 } else { V6 };
+        if !configured.contains(&family) {
+            configured.push(family);
+        }
+    }
+    let dual = configured.len() > 1;
+    let default = configured.first().copied().unwrap_or(V4);
+    let selectorless = spec.selector.as_ref().is_none_or(|selector| selector.is_empty());
+    let headless = is_headless(spec);
+
+    if spec.ip_family_policy.is_none() {
+        let before = old.filter(|old| type_of(old) != "ExternalName").and_then(|old| old.ip_family_policy.clone());
+        let fresh = if headless && selectorless { REQUIRE_DUAL } else { SINGLE };
+        spec.ip_family_policy = Some(before.unwrap_or_else(|| fresh.to_owned()));
+        let given = |count: usize, what: &str, errors: &mut FieldErrors| {
+            if count > 1 && spec.ip_family_policy.as_deref() == Some(SINGLE) {
+                let wrong =
+                    format!("must be 'RequireDualStack' or 'PreferDualStack' when multiple {what} are specified");
+                errors.invalid(&path.child("ipFamilyPolicy"), SINGLE, wrong);
+            }
+        };
+        given(spec.cluster_ips.as_ref().map_or(0, Vec::len), "cluster IPs", errors);
+        if errors.is_empty() {
+            given(spec.ip_families.as_ref().map_or(0, Vec::len), "IP families", errors);
+        }
+    }
+    let policy = spec.ip_family_policy.clone().unwrap_or_default();
+    // Going back to one family keeps the first of each list, unless the client changed the lists.
+    if let Some(old) = old.filter(|_| policy == SINGLE) {
+        let same = |a: &Option<Vec<String>>, b: &Option<Vec<String>>| {
+            a.clone().unwrap_or_default() == b.clone().unwrap_or_default()
+        };
+        let lists_changed = !same(&spec.cluster_ips, &old.cluster_ips) || !same(&spec.ip_families, &old.ip_families);
+        if !lists_changed && old.ip_family_policy.as_deref() != Some(SINGLE) {
+            if let Some(ips) = &mut spec.cluster_ips {
+                ips.truncate(1);
+            }
+            if let Some(families) = &mut spec.ip_families {
+                families.truncate(1);
+            }
+        }
+    }
+    if policy == REQUIRE_DUAL && !dual && !(headless && selectorless) {
+        let wrong = "this cluster is not configured for dual-stack services";
+        errors.invalid(&path.child("ipFamilyPolicy"), policy.as_str(), wrong);
+    }
+    let ips = spec.cluster_ips.clone().unwrap_or_default();
+    let mut families = spec.ip_families.clone().unwrap_or_default();
+    for (i, ip) in ips.iter().enumerate() {
+        let Some(family) = family(ip) else { continue };
+        if !headless && !configured.contains(&family) {
+            let wrong = format!("{family} is not configured on this cluster");
+            errors.invalid(&path.child("clusterIPs").index(i), ip.as_str(), wrong);
+        }
+        if families.len() == i {
+            families.push(family.to_owned());
+        }
+    }
+    for (i, family) in families.iter().enumerate() {
+        let known = family == V4 || family == V6;
+        if known && !configured.contains(&family.as_str()) && !(headless && selectorless) {
+            errors.invalid(&path.child("ipFamilies").index(i), family.as_str(), "not configured on this cluster");
+        }
+    }
+    if families.is_empty() {
+        families.push(default.to_owned());
+    }
+    let wants_two = policy == PREFER_DUAL || policy == REQUIRE_DUAL;
+    if families.len() == 1 && wants_two && (dual || (headless && selectorless)) {
+        families.push(if families[0] == V4 { V6 } else { V4 }.to_owned());
+    }
+    spec.ip_families = Some(families);
+}
+
+fn ports(spec: &ServiceSpec) -> impl Iterator<Item = &ServicePort> {
+    spec.ports.iter().flatten()
+}
+
+fn node_port(port: &ServicePort) -> Option<i32> {
+    port.node_port.filter(|number| *number != 0)
+}
+
+fn protocol(port: &ServicePort) -> &'static str {
+    match port.protocol.as_deref() {
+        Some("UDP") => "UDP",
+        Some("SCTP") => "SCTP",
+        _ => "TCP",
+    }
+}
+
+fn needs_node_ports(spec: &ServiceSpec) -> bool {
+    matches!(type_of(spec), "NodePort" | "LoadBalancer")
+}
+
+/// True when a port without a node port gets one.
+fn allocates_node_ports(spec: &ServiceSpec) -> bool {
+    match type_of(spec) {
+        "NodePort" => true,
+        "LoadBalancer" => spec.allocate_load_balancer_node_ports != Some(false),
+        _ => false,
+    }
+}
+
+/// One port number under two protocols has one node port.
+fn share_node_ports(spec: &mut ServiceSpec) {
+    if !allocates_node_ports(spec) {
+        return;
+    }
+    let asked: BTreeMap<i32, i32> = ports(spec).filter_map(|port| Some((port.port, node_port(port)?))).collect();
+    for port in spec.ports.iter_mut().flatten() {
+        if node_port(port).is_none() {
+            port.node_port = asked.get(&port.port).copied();
+        }
+    }
+}
+
+fn address_claim(index: usize, ip: Option<&str>, family: &str) -> Claim {
+    Claim {
+        kind: ClaimKind::ClusterIp { v6: family == V6 },
+        pointer: format!("/spec/clusterIPs/{index}"),
+        also: Vec::new(),
+        field: "spec.clusterIPs".into(),
+        wanted: ip.map(str::to_owned),
+    }
+}
+
+fn port_claim(index: usize, port: &ServicePort) -> Claim {
+    Claim {
+        kind: ClaimKind::NodePort { protocol: protocol(port) },
+        pointer: format!("/spec/ports/{index}/nodePort"),
+        also: Vec::new(),
+        field: format!("spec.ports[{index}].nodePort"),
+        wanted: node_port(port).map(|number| number.to_string()),
+    }
+}
+
+fn health_claim(number: Option<i32>) -> Claim {
+    Claim {
+        kind: ClaimKind::NodePort { protocol: "TCP" },
+        pointer: "/spec/healthCheckNodePort".into(),
+        also: Vec::new(),
+        field: "spec.healthCheckNodePort".into(),
+        wanted: number.filter(|number| *number != 0).map(|number| number.to_string()),
+    }
+}
+
+/// Claims for all that the Service names.
+fn holds(spec: &ServiceSpec) -> Vec<Claim> {
+    let mut out = Vec::new();
+    if type_of(spec) != "ExternalName" && !is_headless(spec) {
+        let ips = spec.cluster_ips.clone().filter(|ips| !ips.is_empty());
+        let ips = ips.unwrap_or_else(|| spec.cluster_ip.clone().into_iter().collect());
+        for (i, ip) in ips.iter().enumerate() {
+            if let Some(family) = family(ip) {
+                out.push(address_claim(i, Some(ip), family));
+            }
+        }
+    }
+    if needs_node_ports(spec) {
+        let mut seen = BTreeSet::new();
+        for (i, port) in ports(spec).enumerate() {
+            if node_port(port).is_some_and(|number| seen.insert(number)) {
+                out.push(port_claim(i, port));
+            }
+        }
+    }
+    if needs_health_check(spec) && spec.health_check_node_port.unwrap_or(0) != 0 {
+        out.push(health_claim(spec.health_check_node_port));
+    }
+    out
+}
+
+fn same_thing(a: &Claim, b: &Claim) -> bool {
+    std::mem::discriminant(&a.kind) == std::mem::discriminant(&b.kind) && a.wanted == b.wanted
+}
+
+/// What is to be taken: all the Service needs and does not hold already.
+fn taken(spec: &ServiceSpec, old: Option<&ServiceSpec>) -> Vec<Claim> {
+    let mut wanted = Vec::new();
+    if type_of(spec) != "ExternalName" && !is_headless(spec) {
+        let ips = spec.cluster_ips.as_deref().unwrap_or_default();
+        for (i, family) in spec.ip_families.iter().flatten().enumerate() {
+            wanted.push(address_claim(i, ips.get(i).map(String::as_str).filter(|ip| !ip.is_empty()), family));
+        }
+    }
+    if needs_node_ports(spec) {
+        let mut numbers = BTreeSet::new();
+        let mut open: BTreeMap<i32, usize> = BTreeMap::new();
+        for (i, port) in ports(spec).enumerate() {
+            match node_port(port) {
+                Some(number) => {
+                    if numbers.insert(number) {
+                        wanted.push(port_claim(i, port));
+                    }
+                }
+                None if allocates_node_ports(spec) => match open.get(&port.port) {
+                    Some(at) => wanted[*at].also.push(format!("/spec/ports/{i}/nodePort")),
+                    None => {
+                        open.insert(port.port, wanted.len());
+                        wanted.push(port_claim(i, port));
+                    }
+                },
+                None => {}
+            }
+        }
+    }
+    if needs_health_check(spec) {
+        wanted.push(health_claim(spec.health_check_node_port));
+    }
+    let held = old.map(holds).unwrap_or_default();
+    wanted.retain(|claim| claim.wanted.is_none() || !held.iter().any(|held| same_thing(claim, held)));
+    wanted
+}
+
+/// What the old Service holds and the new one does not name.
+fn released(spec: &ServiceSpec, old: &ServiceSpec) -> Vec<Claim> {
+    let kept = holds(spec);
+    let mut out = holds(old);
+    out.retain(|claim| !kept.iter().any(|kept| same_thing(claim, kept)));
+    out
+}
+
+/// After allocation: the single address is the first of the list.
+pub fn settle(service: &mut Service) {
+    let Some(spec) = &mut service.spec else { return };
+    if type_of(spec) == "ExternalName" {
+        return;
+    }
+    if let Some(first) = spec.cluster_ips.as_ref().and_then(|ips| ips.first()) {
+        spec.cluster_ip = Some(first.clone());
+    }
+}
+
+/// Fields that belong to the old type go with it, unless the client set them anew.
+pub fn drop_what_the_type_has_not(new: &mut Service, old: &Service) {
+    let none = ServiceSpec::default();
+    let old_spec = old.spec.as_ref().unwrap_or(&none);
+    let spec = new.spec.get_or_insert_default();
+    if type_of(spec) == "ExternalName" && type_of(old_spec) != "ExternalName" {
+        if spec.cluster_ip == old_spec.cluster_ip && spec.cluster_ips == old_spec.cluster_ips {
+            spec.cluster_ip = None;
+            spec.cluster_ips = None;
+        }
+        if spec.ip_families == old_spec.ip_families {
+            spec.ip_families = None;
+        }
+        if spec.ip_family_policy == old_spec.ip_family_policy {
+            spec.ip_family_policy = None;
+        }
+    }
+    if needs_node_ports(old_spec) && !needs_node_ports(spec) {
+        let before: BTreeSet<i32> = ports(old_spec).filter_map(node_port).collect();
+        for port in spec.ports.iter_mut().flatten() {
+            if node_port(port).is_none_or(|number| before.contains(&number)) {
+                port.node_port = None;
+            }
+        }
+    }
+    if needs_health_check(old_spec) && !needs_health_check(spec) {
+        if spec.health_check_node_port == old_spec.health_check_node_port {
+            spec.health_check_node_port = None;
+        }
+    }
+    let balanced = |spec: &ServiceSpec| type_of(spec) == "LoadBalancer";
+    if balanced(old_spec) && !balanced(spec) {
+        if spec.allocate_load_balancer_node_ports == old_spec.allocate_load_balancer_node_ports {
+            spec.allocate_load_balancer_node_ports = None;
+        }
+        if spec.load_balancer_class == old_spec.load_balancer_class {
+            spec.load_balancer_class = None;
+        }
+    }
+    if is_external(old_spec) && !is_external(spec) && spec.external_traffic_policy == old_spec.external_traffic_policy {
+        spec.external_traffic_policy = None;
+    }
+    if type_of(spec) == "ExternalName" && spec.internal_traffic_policy == old_spec.internal_traffic_policy {
+        spec.internal_traffic_policy = None;
+    }
+    let is_balanced = balanced(spec);
+    if let (false, Some(status)) = (is_balanced, &mut new.status) {
+        if status.load_balancer.as_ref().is_some_and(|balancer| balancer.ingress.is_some()) {
+            status.load_balancer = Some(Default::default());
+        }
+    }
+}
+
+/// True when the field asks for no address at all.
+pub fn is_none(ip: &str) -> bool {
+    ip == HEADLESS
+}
