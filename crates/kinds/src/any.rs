@@ -157,7 +157,7 @@ impl<K: Kind> AnyKind for K {
     }
 
     fn stored_field(&self, field: &str) -> String {
-        <K as Kind>::stored_field(field).to_owned()
+        <K as Kind>::stored_field(field)
     }
 
     fn to_stored(&self, object: &mut Value) {

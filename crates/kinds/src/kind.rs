@@ -331,8 +331,8 @@ pub trait Kind: Send + Sync + 'static {
     }
 
     /// What the stored kind calls a selectable field of this one.
-    fn stored_field(field: &str) -> &str {
-        field
+    fn stored_field(field: &str) -> String {
+        field.to_owned()
     }
 
     /// This kind's form to the stored one.

@@ -15,10 +15,14 @@ mod any;
 pub mod binding;
 mod cells;
 mod check;
+pub mod cluster_role;
+pub mod cluster_role_binding;
 pub mod config_map;
 pub mod deployment;
 pub mod endpoint_slice;
 pub mod endpoints;
+pub mod event;
+pub mod event_v1;
 pub mod ip_address;
 pub mod kind;
 pub mod lease;
@@ -27,14 +31,20 @@ pub mod namespace;
 pub mod node;
 pub mod pod;
 pub mod priority_class;
+mod rbac;
 pub mod replica_set;
 pub mod resources;
+pub mod reviews;
+pub mod role;
+pub mod role_binding;
 pub mod secret;
 pub mod service;
 pub mod service_account;
 pub mod service_cidr;
 pub mod shape;
+pub mod token_request;
 pub mod view;
+pub mod wait;
 
 pub use kind::{
     AnyKind, Cell, Claim, ClaimKind, Claims, Column, Columns, Ctx, Fields, Finished, Kind, RowConditions, Selectable,
@@ -47,6 +57,7 @@ pub static ALL: &[&dyn AnyKind] = &[
     &binding::Binding,
     &config_map::ConfigMap,
     &endpoints::Endpoints,
+    &event::Event,
     &namespace::Namespace,
     &node::Node,
     &pod::Pod,
@@ -55,11 +66,23 @@ pub static ALL: &[&dyn AnyKind] = &[
     &service::Service,
     &deployment::Deployment,
     &replica_set::ReplicaSet,
+    &event_v1::Event,
+    &reviews::SelfSubjectReview,
+    &reviews::TokenReview,
+    &reviews::LocalSubjectAccessReview,
+    &reviews::SelfSubjectAccessReview,
+    &reviews::SelfSubjectRulesReview,
+    &reviews::SubjectAccessReview,
     &ip_address::IPAddress,
     &service_cidr::ServiceCIDR,
+    &cluster_role_binding::ClusterRoleBinding,
+    &cluster_role::ClusterRole,
+    &role_binding::RoleBinding,
+    &role::Role,
     &priority_class::PriorityClass,
     &lease::Lease,
     &endpoint_slice::EndpointSlice,
+    &wait::Wait,
 ];
 
 /// The kind a path names: `find("apps", "v1", "deployments")`.
