@@ -15,6 +15,7 @@ pub mod encode;
 pub mod field;
 pub mod fields;
 pub mod labels;
+pub mod managed;
 pub mod meta;
 pub mod names;
 pub mod patch;

@@ -5,6 +5,8 @@
 #[cfg(test)]
 mod golden;
 #[cfg(test)]
+mod owners;
+#[cfg(test)]
 mod tests;
 
 use std::sync::{Arc, LazyLock};
