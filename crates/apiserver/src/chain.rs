@@ -1,13 +1,33 @@
 //! The handler chain: what happens to a request, in order, on one screen.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use http::header::{ACCEPT, AsHeaderName, CONTENT_LENGTH, CONTENT_TYPE, USER_AGENT};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use kinds::User;
+use machinery::status::{self, GroupResource, Status};
+use stdx::ClockExt;
+use transport::{Body, ReadError, Response};
 
-use crate::audit::causes::Causes;
+use crate::audit::causes::{self, Causes};
+use crate::authn;
+use crate::authz::Decision;
+use crate::encode::negotiate::{self, Accepted, Offer};
+use crate::registry::catalogue::Resource;
 use crate::request::{Query, RequestInfo};
 use crate::server::ApiServer;
+use crate::{dispatch, encode, fairness, request};
+
+/// The largest body.
+pub const MAX_BODY: usize = 3 * 1024 * 1024;
+/// How long a request that is no watch and no stream may take.
+const DEADLINE: Duration = Duration::from_secs(60);
 
 /// One request after authentication, authorization and reading of the body.
 pub struct Call {
@@ -15,16 +35,220 @@ pub struct Call {
     pub info: RequestInfo,
     pub user: User,
     pub query: Query,
-    pub headers: http::HeaderMap,
+    pub headers: HeaderMap,
     /// Read whole, at most 3 MiB.
     pub body: Bytes,
     pub causes: Causes,
 }
 
-/// Answers one request.
-pub async fn handle(server: Arc<ApiServer>, request: transport::Request) -> transport::Response {
-    drop((server, request));
-    let mut response = http::Response::new(transport::full("404 page not found\n"));
-    *response.status_mut() = http::StatusCode::NOT_FOUND;
+/// Answers one request, whatever happens.
+pub async fn handle(server: Arc<ApiServer>, request: transport::Request) -> Response {
+    let (head, body) = request.into_parts();
+    let headers = head.headers.clone();
+    let panics = server.clone();
+    let outcome = AssertUnwindSafe(steps(server, head, body)).catch_unwind().await;
+    let mut response = match outcome {
+        Ok(Ok(response)) => response,
+        Ok(Err(status)) => encode::failure(&headers, &status),
+        Err(_) => {
+            panics.panics.fetch_add(1, Ordering::Relaxed);
+            tracing::error!("a request caused a panic");
+            let why = "This request caused apiserver to panic. Look in the logs for details.";
+            encode::failure(&headers, &Status::internal(why))
+        }
+    };
+    let none = HeaderValue::from_static("no-cache, private");
+    response.headers_mut().entry(http::header::CACHE_CONTROL).or_insert(none);
+    if let Some(id) = headers.get("audit-id").filter(|id| id.len() <= 64) {
+        response.headers_mut().insert("audit-id", id.clone());
+    }
     response
+}
+
+/// Each step may end the request; the order is part of the contract.
+async fn steps(server: Arc<ApiServer>, head: http::request::Parts, body: Body) -> status::Result<Response> {
+    let query = Query::parse(head.uri.query().unwrap_or_default());
+    let info = request::parse(&head.method, head.uri.path(), &query)?;
+    let limit = deadline(&info, &query)?;
+    let clock = server.clock.clone();
+    let work: BoxFuture<'static, status::Result<Response>> = Box::pin(async move {
+        let user = authn::identify(server.authenticators(), &head, &info).await?;
+        let causes = read_causes(&head.headers, &head.extensions);
+        refuse_impersonation(&head.headers, &user)?;
+        let Some(_slot) = server.fairness.admit(&info, &user) else { return Ok(fairness::come_back()) };
+        authorize(&server, &user, &info)?;
+        let body = read(&head, body).await?;
+        let call = Call { server, info, user, query, headers: head.headers, body, causes };
+        dispatch::dispatch(&call).await
+    });
+    match limit {
+        None => work.await,
+        Some(limit) => clock
+            .timeout(limit, work)
+            .await
+            .unwrap_or_else(|_| Err(Status::timeout("request did not complete within the allotted timeout"))),
+    }
+}
+
+/// How long the request may take; `None` for watches and streams, which end themselves.
+fn deadline(info: &RequestInfo, query: &Query) -> status::Result<Option<Duration>> {
+    if fairness::is_stream(info) {
+        return Ok(None);
+    }
+    let Some(text) = query.text("timeout") else { return Ok(Some(DEADLINE)) };
+    let asked = seconds(text).ok_or_else(|| {
+        Status::bad_request(format!("invalid timeout specified in the request URL - time: invalid duration {text:?}"))
+    })?;
+    Ok(Some(if asked.is_zero() { DEADLINE } else { asked.min(DEADLINE) }))
+}
+
+/// `30s`, `1m30s`, `500ms`, `10` (seconds): the durations clients send.
+fn seconds(text: &str) -> Option<Duration> {
+    let mut total = 0f64;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        let (number, tail) = rest.split_at(digits);
+        let unit_end = tail.find(|c: char| c.is_ascii_digit()).unwrap_or(tail.len());
+        let (unit, tail) = tail.split_at(unit_end);
+        let scale = match unit {
+            "h" => 3600.0,
+            "m" => 60.0,
+            "s" => 1.0,
+            "ms" => 1e-3,
+            "us" | "µs" => 1e-6,
+            "ns" => 1e-9,
+            "" if number == text => 1.0,
+            _ => return None,
+        };
+        total += number.parse::<f64>().ok()? * scale;
+        rest = tail;
+    }
+    (!text.is_empty()).then(|| Duration::try_from_secs_f64(total).ok()).flatten()
+}
+
+fn read_causes(headers: &HeaderMap, extensions: &http::Extensions) -> Causes {
+    let text = |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    let trace = Some(text("traceparent")).filter(|t| t.len() <= 64).unwrap_or_default().to_owned();
+    let trusted = extensions.get::<authn::in_process::InProcess>().is_some();
+    Causes { trace, list: causes::parse(text("pintle-cause")), trusted }
+}
+
+/// Until impersonation exists, what it would guard is refused.
+fn refuse_impersonation(headers: &HeaderMap, user: &User) -> status::Result<()> {
+    let asked = |name: &HeaderName| name.as_str().starts_with("impersonate-");
+    if headers.keys().any(asked) {
+        let why = format!("User {:?} cannot impersonate: impersonation is not served", user.name);
+        return Err(Status::forbidden(&GroupResource::default(), "", why));
+    }
+    Ok(())
+}
+
+fn authorize(server: &ApiServer, user: &User, info: &RequestInfo) -> status::Result<()> {
+    if authn::is_public(info) {
+        return Ok(());
+    }
+    let reason = match server.authorizer().authorize(user, info) {
+        Decision::Allow { .. } => return Ok(()),
+        Decision::NoOpinion { reason } | Decision::Deny { reason } => reason,
+    };
+    let mut why = format!("User {:?} cannot {}", user.name, info.verb);
+    if info.is_resource {
+        let sub = if info.subresource.is_empty() { String::new() } else { format!("/{}", info.subresource) };
+        why.push_str(&format!(" resource \"{}{sub}\" in API group {:?}", info.resource, info.group));
+        if info.namespace.is_empty() {
+            why.push_str(" at the cluster scope");
+        } else {
+            why.push_str(&format!(" in the namespace {:?}", info.namespace));
+        }
+    } else {
+        why.push_str(&format!(" path {:?}", info.path));
+    }
+    if !reason.is_empty() {
+        why.push_str(&format!(": {reason}"));
+    }
+    Err(Status::forbidden(&GroupResource::new(&info.group, &info.resource), &info.name, why))
+}
+
+async fn read(head: &http::request::Parts, body: Body) -> status::Result<Bytes> {
+    let length = head.headers.get(CONTENT_LENGTH).and_then(|v| v.to_str().ok()).and_then(|v| v.parse::<u64>().ok());
+    if length.is_some_and(|n| n > MAX_BODY as u64) {
+        return Err(Status::too_large(MAX_BODY));
+    }
+    match transport::read(body, MAX_BODY).await {
+        Ok(bytes) => Ok(bytes),
+        Err(ReadError::TooLong(limit)) => Err(Status::too_large(limit)),
+        Err(ReadError::Broken(error)) => {
+            Err(Status::bad_request(format!("the body of the request could not be read: {error}")))
+        }
+    }
+}
+
+impl Call {
+    /// The resource the path names.
+    ///
+    /// # Errors
+    /// 404.
+    pub fn resource(&self) -> status::Result<Arc<Resource>> {
+        let info = &self.info;
+        let found = self.server.catalogue.find(&info.group, &info.version, &info.resource);
+        found.ok_or_else(Status::no_such_path)
+    }
+
+    /// A header as text.
+    pub fn header(&self, name: impl AsHeaderName) -> Option<&str> {
+        self.headers.get(name).and_then(|v| v.to_str().ok())
+    }
+
+    /// The form the client gets.
+    ///
+    /// # Errors
+    /// 406 when it accepts none we speak.
+    pub fn accept(&self, offer: Offer) -> status::Result<Accepted> {
+        let values: Vec<&str> = self.headers.get_all(ACCEPT).iter().filter_map(|v| v.to_str().ok()).collect();
+        let mut accepted = negotiate::accept(&values.join(","), offer)?;
+        let agent = self.user_agent();
+        // Eyes look at what these fetch.
+        let browser = ["curl", "Wget", "Mozilla/5.0"].iter().any(|a| agent.starts_with(a));
+        accepted.pretty |= self.query.optional_flag("pretty").unwrap_or(browser);
+        Ok(accepted)
+    }
+
+    /// What the body is written in.
+    ///
+    /// # Errors
+    /// 415 for anything but JSON and YAML.
+    pub fn content(&self) -> status::Result<negotiate::Format> {
+        negotiate::content(self.header(CONTENT_TYPE))
+    }
+
+    /// Empty when the client names none.
+    pub fn user_agent(&self) -> &str {
+        self.header(USER_AGENT).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_read_as_clients_write_them() {
+        for (text, want) in [
+            ("30s", Some(30_000)),
+            ("1m30s", Some(90_000)),
+            ("1.5s", Some(1500)),
+            ("250ms", Some(250)),
+            ("10", Some(10_000)),
+            ("0", Some(0)),
+            ("", None),
+            ("s", None),
+            ("-1s", None),
+            ("1d", None),
+            ("1s2", None),
+            ("99999999999999999999999999h", None),
+        ] {
+            assert_eq!(seconds(text), want.map(Duration::from_millis), "{text}");
+        }
+    }
 }

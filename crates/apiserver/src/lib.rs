@@ -14,7 +14,10 @@ pub mod bootstrap;
 pub mod cacher;
 pub mod chain;
 pub mod discovery;
+pub mod dispatch;
 pub mod encode;
+pub mod fairness;
+pub mod health;
 pub mod objects;
 pub mod openapi;
 pub mod registry;
@@ -23,5 +26,6 @@ pub mod security;
 pub mod server;
 pub mod subresources;
 pub mod verbs;
+pub mod version;
 
 pub use server::{ApiServer, Config};

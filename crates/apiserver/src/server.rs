@@ -1,19 +1,31 @@
 //! The server itself: what it is made of, how it starts, and its two doors, in process and network.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use kinds::User;
 use kinds::kind::ClusterOptions;
-use machinery::status;
+use machinery::status::{self, Status};
 use stdx::SharedClock;
 use stdx::shutdown::Stage;
 use tokio::net::TcpListener;
+use tokio_util::sync::WaitForCancellationFutureOwned;
 use transport::{Handler, SharedHandler};
 
+use crate::admission::Plugin;
 use crate::audit::causes::Journal;
-use crate::authn::in_process::InProcess;
+use crate::authn::Authenticator;
+use crate::authn::in_process::{InProcess, InProcessAuthenticator};
+use crate::authn::service_account;
+use crate::authn::x509::X509;
+use crate::authz::Authorizer;
+use crate::cacher::{Cachers, Limits, Stores};
 use crate::chain;
+use crate::discovery::Discovery;
+use crate::fairness::Fairness;
+use crate::health::{Check, Health};
 use crate::registry::catalogue::Catalogue;
+use crate::security::Security;
 
 /// What an API server is made of.
 pub struct Config {
@@ -24,12 +36,18 @@ pub struct Config {
     pub clock: SharedClock,
     pub rng: stdx::Rng,
     pub options: ClusterOptions,
+    /// Bounds of the watch cache.
+    pub limits: Limits,
     /// Who may sign client certificates; none: certificates are not looked at.
     pub client_ca: Option<Arc<rustls::RootCertStore>>,
+    /// How ServiceAccount tokens are issued and checked.
+    pub service_accounts: service_account::Options,
     /// How to dial kubelets (`pods/log`); none: they cannot be reached.
     pub kubelet_client: Option<Arc<rustls::ClientConfig>>,
     /// `v1.37.1+pintle.0.1.0`.
     pub version: String,
+    /// Where clients outside reach the server: `10.0.0.1:6443`.
+    pub address: String,
 }
 
 /// The API server.
@@ -37,20 +55,57 @@ pub struct ApiServer {
     pub clock: SharedClock,
     pub rng: stdx::Rng,
     pub options: ClusterOptions,
+    pub version: String,
     pub catalogue: Catalogue,
+    pub cachers: Arc<Cachers>,
+    pub security: Security,
     pub journal: Journal,
+    pub health: Health,
+    pub fairness: Fairness,
+    pub discovery: Discovery,
+    /// Requests that panicked.
+    pub panics: AtomicU64,
+    authenticators: Vec<Arc<dyn Authenticator>>,
+    kubelet_client: Option<Arc<rustls::ClientConfig>>,
+    stage: Stage,
 }
 
 impl ApiServer {
-    /// Starts the parts; returns when every cache holds the store's state.
-    pub async fn start(config: Config, _stage: &Stage) -> status::Result<Arc<Self>> {
-        Ok(Arc::new(Self {
+    /// Starts the parts; returns when every cache holds the store's state and what a cluster needs
+    /// from the beginning is there.
+    ///
+    /// # Errors
+    /// When the store cannot be read or written.
+    pub async fn start(config: Config, stage: &Stage) -> status::Result<Arc<Self>> {
+        let stores = Stores { durable: config.store, memory: config.memory };
+        let cachers = Cachers::start(&stores, kinds::stored(), &config.clock, config.limits, stage).await?;
+        let (clock, rng) = (config.clock.clone(), config.rng.clone());
+        let security = Security::new(cachers.clone(), config.service_accounts, clock, rng);
+        let mut authenticators: Vec<Arc<dyn Authenticator>> = vec![Arc::new(InProcessAuthenticator)];
+        if let Some(roots) = config.client_ca {
+            authenticators.push(Arc::new(X509::new(roots, config.clock.clone()).map_err(Status::internal)?));
+        }
+        authenticators.push(security.tokens.clone());
+        let bootstrapped = Arc::new(AtomicBool::new(false));
+        let server = Arc::new(Self {
             clock: config.clock,
             rng: config.rng,
             options: config.options,
-            catalogue: Catalogue::default(),
+            version: config.version,
+            catalogue: Catalogue::new(kinds::ALL, &cachers, &stores),
+            cachers,
+            security,
             journal: Journal::default(),
-        }))
+            health: health(&bootstrapped, stage),
+            fairness: Fairness::default(),
+            discovery: Discovery::new(kinds::ALL, config.address),
+            panics: AtomicU64::new(0),
+            authenticators,
+            kubelet_client: config.kubelet_client,
+            stage: stage.clone(),
+        });
+        bootstrapped.store(true, Ordering::Release);
+        Ok(server)
     }
 
     /// The door for components of this process: the same chain, with the identity given.
@@ -59,6 +114,9 @@ impl ApiServer {
     }
 
     /// The door to the network. Returns when the stage has stopped and requests have ended.
+    ///
+    /// # Errors
+    /// As [`transport::serve::serve`].
     pub async fn serve(
         self: &Arc<Self>,
         listener: TcpListener,
@@ -69,6 +127,49 @@ impl ApiServer {
         transport::serve::serve(listener, tls, handler, transport::serve::Limits::default(), self.clock.clone(), stage)
             .await
     }
+
+    /// Those who say who asks, in order.
+    pub fn authenticators(&self) -> &[Arc<dyn Authenticator>] {
+        &self.authenticators
+    }
+
+    /// Says who may.
+    pub fn authorizer(&self) -> &dyn Authorizer {
+        &*self.security.authorizer
+    }
+
+    /// Those who may change or refuse a write, in order.
+    pub fn plugins(&self) -> &[Arc<dyn Plugin>] {
+        &self.security.plugins
+    }
+
+    /// How kubelets are dialled.
+    pub fn kubelet_client(&self) -> Option<&rustls::ClientConfig> {
+        self.kubelet_client.as_deref()
+    }
+
+    /// Ends when the server is to stop: watches and streams end then.
+    pub fn stopped(&self) -> WaitForCancellationFutureOwned {
+        self.stage.stopped()
+    }
+}
+
+/// The checks, under upstream's names and in its order.
+fn health(bootstrapped: &Arc<AtomicBool>, stage: &Stage) -> Health {
+    let stopping = stage.clone();
+    let checks = vec![
+        Check::new("ping", || true),
+        Check::new("log", || true),
+        Check::new("etcd", || true),
+        Check::new("etcd-readiness", || true).ready_only(),
+        Check::new("informer-sync", || true).ready_only(),
+        Check::done("poststarthook/start-system-namespaces-controller", bootstrapped),
+        Check::done("poststarthook/rbac/bootstrap-roles", bootstrapped),
+        Check::done("poststarthook/scheduling/bootstrap-system-priority-classes", bootstrapped),
+        Check::done("poststarthook/start-kubernetes-service-cidr-controller", bootstrapped),
+        Check::new("shutdown", move || !stopping.is_stopped()).ready_only(),
+    ];
+    Health { checks }
 }
 
 /// One way in: with an identity (in process) or without (network).

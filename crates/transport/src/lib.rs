@@ -65,3 +65,30 @@ where
     use futures::StreamExt;
     http_body_util::StreamBody::new(frames.map(|r| r.map(http_body::Frame::data))).boxed_unsync()
 }
+
+/// Why a body could not be read whole.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// It is longer than allowed.
+    #[error("the body is longer than {0} bytes")]
+    TooLong(usize),
+    /// It ended early.
+    #[error("{0}")]
+    Broken(BodyError),
+}
+
+/// Reads a body of at most `limit` bytes.
+///
+/// # Errors
+/// When it is longer, or ends early.
+pub async fn read(mut body: Body, limit: usize) -> Result<Bytes, ReadError> {
+    let mut whole = bytes::BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame.map_err(ReadError::Broken)?.into_data() else { continue };
+        if whole.len() + data.len() > limit {
+            return Err(ReadError::TooLong(limit));
+        }
+        whole.extend_from_slice(&data);
+    }
+    Ok(whole.freeze())
+}

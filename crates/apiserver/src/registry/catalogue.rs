@@ -2,16 +2,24 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use kinds::{AnyKind, Shape};
-use machinery::status::GroupResource;
+use machinery::fields;
+use machinery::status::{self, GroupResource, Status};
+use storage::Store;
+
+use crate::cacher::{CachedObject, Cacher, Cachers, Stores};
+
+/// How long a reader waits for the cache to be as new as it demands.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// One served resource.
 #[derive(Clone)]
 pub struct Resource {
     pub kind: &'static dyn AnyKind,
-    /// Where its objects are written; `None` for kinds that are answered, not stored.
-    pub store: Option<Arc<dyn storage::Store>>,
+    /// Where its objects are written and read; `None` for kinds that are answered, not stored.
+    stored: Option<(Arc<dyn Store>, Arc<Cacher>)>,
 }
 
 impl Resource {
@@ -24,29 +32,100 @@ impl Resource {
     pub fn group_resource(&self) -> GroupResource {
         GroupResource::new(self.shape().group, self.shape().plural)
     }
+
+    /// The storage key of an object.
+    pub fn key(&self, namespace: &str, name: &str) -> String {
+        self.kind.stored_as().unwrap_or(self.kind).shape().key(namespace, name)
+    }
+
+    /// The key in the cache: `namespace/name`, or `name` at cluster scope.
+    pub fn cache_key(&self, namespace: &str, name: &str) -> String {
+        if self.shape().is_namespaced() { format!("{namespace}/{name}") } else { name.to_owned() }
+    }
+
+    /// Where its objects are written.
+    ///
+    /// # Errors
+    /// 405 for kinds that are not stored.
+    pub fn store(&self) -> status::Result<&Arc<dyn Store>> {
+        self.stored.as_ref().map(|(store, _)| store).ok_or_else(|| self.not_stored())
+    }
+
+    /// Where its objects are read.
+    ///
+    /// # Errors
+    /// 405 for kinds that are not stored.
+    pub fn cacher(&self) -> status::Result<&Arc<Cacher>> {
+        self.stored.as_ref().map(|(_, cacher)| cacher).ok_or_else(|| self.not_stored())
+    }
+
+    fn not_stored(&self) -> Box<Status> {
+        Status::method_not_allowed(&self.group_resource(), "get")
+    }
+
+    /// An object as the cache has it.
+    pub fn cached(&self, namespace: &str, name: &str) -> Option<Arc<CachedObject>> {
+        self.stored.as_ref()?.1.get(&self.cache_key(namespace, name))
+    }
+
+    /// Waits until the cache is as new as a reader demands: `None` is "every write acknowledged so
+    /// far", 0 is "anything", else the revision named.
+    ///
+    /// # Errors
+    /// 504 when that takes too long.
+    pub async fn settle(&self, asked: Option<u64>) -> status::Result<()> {
+        match asked {
+            None => self.cacher()?.wait_current(PATIENCE).await,
+            Some(0) => Ok(()),
+            Some(revision) => self.cacher()?.wait_for(revision, PATIENCE).await,
+        }
+    }
+
+    /// True when an object has the fields asked for, in this kind's words for them. The cache knows
+    /// the words of the stored kind only.
+    pub fn selects(&self, fields: &fields::Selector, object: &CachedObject) -> bool {
+        if fields.is_empty() || self.kind.stored_as().is_none() {
+            return true;
+        }
+        let Ok(mut value) = object.value() else { return true };
+        self.kind.from_stored(&mut value);
+        fields.matches(&self.kind.fields(&value))
+    }
 }
 
 /// Every served resource.
-#[derive(Default)]
 pub struct Catalogue {
-    by_name: HashMap<(String, String, String), Arc<Resource>>,
+    by_name: HashMap<(&'static str, &'static str, &'static str), Arc<Resource>>,
 }
 
 impl Catalogue {
+    /// The kinds given, over their caches and stores.
+    pub fn new(kinds: &[&'static dyn AnyKind], cachers: &Cachers, stores: &Stores) -> Self {
+        let resource = |kind: &'static dyn AnyKind| {
+            let at = kind.stored_as().unwrap_or(kind).shape();
+            let stored = stores.of(at.keep).cloned().zip(cachers.get(at).cloned());
+            let shape = kind.shape();
+            ((shape.group, shape.version, shape.plural), Arc::new(Resource { kind, stored }))
+        };
+        Self { by_name: kinds.iter().map(|kind| resource(*kind)).collect() }
+    }
+
     /// The resource a path names.
     pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Resource>> {
-        self.by_name.get(&(group.to_owned(), version.to_owned(), plural.to_owned())).cloned()
+        self.by_name.get(&(group, version, plural)).cloned()
     }
 
-    /// True when the group and version are served at all.
-    pub fn serves(&self, group: &str, version: &str) -> bool {
-        self.by_name.keys().any(|(g, v, _)| g == group && v == version)
+    /// The kind of this name, stored or not.
+    pub fn kind(&self, group: &str, version: &str, kind: &str) -> Option<&'static dyn AnyKind> {
+        let same = |r: &&Arc<Resource>| {
+            let shape = r.shape();
+            shape.kind == kind && shape.group == group && shape.version == version
+        };
+        self.by_name.values().find(same).map(|r| r.kind)
     }
 
-    /// Adds a resource.
-    pub fn add(&mut self, resource: Resource) {
-        let shape = resource.shape();
-        let name = (shape.group.to_owned(), shape.version.to_owned(), shape.plural.to_owned());
-        self.by_name.insert(name, Arc::new(resource));
+    /// Every resource, in no order.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Resource>> {
+        self.by_name.values()
     }
 }

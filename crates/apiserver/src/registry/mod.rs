@@ -2,4 +2,6 @@
 
 pub mod catalogue;
 pub mod claims;
+pub mod deletion;
+pub mod metadata;
 pub mod store;

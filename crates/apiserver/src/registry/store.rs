@@ -1,1 +1,476 @@
-//! The one write path: every create, update and delete of every kind goes through here.
+//! The one write path: every create, update and delete of every kind goes through here, subresources
+//! and dry runs included.
+//!
+//! ```text
+//!  decode (strict when asked) ─► defaults ─► managed fields ─► mutating admission ─► claims
+//!     ─► prepare, validate ─► validating admission ─► compare-and-swap ─► reply
+//!            ▲                                              │ swap failed and no
+//!            └───────── the same steps on the fresh object ─┘ resourceVersion was demanded
+//! ```
+//!
+//! A dry run is the same with a store that does not write and claims that are not taken.
+
+use bytes::Bytes;
+use kinds::{AnyKind, Ctx, User, Verb};
+use machinery::status::{self, GroupResource, Status};
+use machinery::{encode, meta, names};
+use serde_json::Value;
+use storage::{Committed, Expect, Op, Urgency};
+
+use super::catalogue::Resource;
+use super::{deletion, metadata};
+use crate::admission::Attributes;
+use crate::audit::causes::{Causes, Record};
+use crate::request::RequestInfo;
+use crate::server::ApiServer;
+use crate::verbs::options::DeleteOptions;
+
+/// How often a write is tried anew on a fresh object; a hotter object than that is a 409.
+const ATTEMPTS: usize = 32;
+/// How many generated names are tried.
+const NAMES: usize = 8;
+
+/// How much of the path a write takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Depth {
+    /// All of it.
+    #[default]
+    Full,
+    /// Admission and the swap only: the caller has built the stored form itself (Binding).
+    Direct,
+}
+
+/// One write: who, what, how.
+pub struct Write<'a> {
+    pub server: &'a ApiServer,
+    pub resource: &'a Resource,
+    pub request: &'a RequestInfo,
+    pub user: &'a User,
+    pub causes: &'a Causes,
+    /// Empty at cluster scope.
+    pub namespace: &'a str,
+    /// Empty on create.
+    pub name: &'a str,
+    /// Empty for the main resource.
+    pub subresource: &'a str,
+    pub dry_run: bool,
+    /// Who the changed fields belong to.
+    pub manager: &'a str,
+    pub depth: Depth,
+}
+
+/// What a write led to.
+#[derive(Clone, Debug)]
+pub struct Written {
+    /// In the kind's own form, with resourceVersion.
+    pub object: Value,
+    pub created: bool,
+    /// False for an update that changed nothing.
+    pub changed: bool,
+    pub warnings: Vec<String>,
+}
+
+/// What a delete led to.
+#[derive(Clone, Debug)]
+pub enum Deleted {
+    /// The object as it was last.
+    Gone(Value),
+    /// It stays, marked, until its finalizers or its grace have ended.
+    Marked(Value),
+}
+
+/// The object a change starts from.
+struct Current {
+    /// In the kind's own form, with resourceVersion.
+    object: Value,
+    revision: u64,
+    /// Read from the store, not from the cache.
+    fresh: bool,
+}
+
+/// Creates an object.
+///
+/// # Errors
+/// 409 when it exists, 422 when it is wrong, and whatever admission says.
+pub async fn create(write: &Write<'_>, object: Value) -> status::Result<Written> {
+    let server = write.server;
+    let (kind, resource) = (write.resource.kind, write.resource.group_resource());
+    let now = server.clock.wall();
+    let ctx = write.ctx(Verb::Create, now);
+    let mut object = object;
+    let mut warnings = metadata::drop_duplicate_owners(&mut object);
+    metadata::begin(&mut object, write.resource.shape(), write.namespace, now, &server.rng.uuid())?;
+    kind.defaults(&ctx, &mut object)?;
+    write.admit(Verb::Create, None, &mut object).await?;
+    metadata::drop_duplicate_owners(&mut object);
+    let base = meta::generate_name(&object).to_owned();
+    let generated = meta::name(&object).is_empty() && !base.is_empty();
+    for attempt in 1.. {
+        let mut named = object.clone();
+        if generated {
+            meta::set_name(&mut named, &names::generate(&base, &server.rng));
+        }
+        let name = meta::name(&named).to_owned();
+        let outcome: status::Result<_> = async {
+            let finished = kind.finish(&ctx, &mut named, None)?;
+            write.refuse(&named, &finished.errors)?;
+            write.validate(Verb::Create, None, Some(&named), &name).await?;
+            let committed = write.put(&named, Expect::Absent, &name).await?;
+            Ok((finished.warnings, committed))
+        }
+        .await;
+        match outcome {
+            Ok((more, committed)) => {
+                warnings.extend(more);
+                if let Some(committed) = committed {
+                    meta::set_resource_version(&mut named, &committed.revision.to_string());
+                    write.record("create", &name, committed.revision);
+                }
+                return Ok(Written { object: named, created: true, changed: true, warnings });
+            }
+            Err(status) => {
+                if !(generated && status.is("AlreadyExists")) {
+                    return Err(status);
+                }
+                if attempt >= NAMES {
+                    return Err(Status::already_exists(&resource, &name).retry_after(1));
+                }
+            }
+        }
+    }
+    Err(Status::internal("no name was tried"))
+}
+
+/// Changes an object: `change` gets it as it is (own form, with resourceVersion) and returns it as it
+/// should be. It may be called again, on a fresher object.
+///
+/// # Errors
+/// 404, 409 when another resourceVersion was demanded, 422, and whatever `change` and admission say.
+pub async fn update<F>(write: &Write<'_>, change: F) -> status::Result<Written>
+where
+    F: Fn(&Value) -> status::Result<Value> + Send + Sync,
+{
+    let mut current = write.current(false).await?;
+    for _ in 0..ATTEMPTS {
+        match write.try_update(&current, &change).await {
+            Ok(Some(written)) => return Ok(written),
+            // The swap failed.
+            Ok(None) => {}
+            // The refusal may be about a state that is past.
+            Err(_) if !current.fresh => {}
+            Err(status) => return Err(status),
+        }
+        current = write.current(true).await?;
+    }
+    Err(Status::modified(&write.resource.group_resource(), write.name))
+}
+
+/// Deletes an object, or begins to.
+///
+/// # Errors
+/// 404, 409 when the preconditions do not hold, and whatever admission says.
+pub async fn delete(write: &Write<'_>, options: &DeleteOptions) -> status::Result<Deleted> {
+    let (kind, resource) = (write.resource.kind, write.resource.group_resource());
+    let mut current = write.current(false).await?;
+    for _ in 0..ATTEMPTS {
+        match write.try_delete(&current, options, kind, &resource).await {
+            Ok(Some(deleted)) => return Ok(deleted),
+            Ok(None) => {}
+            Err(_) if !current.fresh => {}
+            Err(status) => return Err(status),
+        }
+        current = write.current(true).await?;
+    }
+    Err(Status::modified(&resource, write.name))
+}
+
+impl<'a> Write<'a> {
+    fn ctx(&self, verb: Verb, now: jiff::Timestamp) -> Ctx<'a> {
+        Ctx {
+            user: self.user,
+            verb,
+            subresource: self.subresource,
+            dry_run: self.dry_run,
+            now,
+            options: &self.server.options,
+        }
+    }
+
+    /// The object as it is: from the cache (it may be behind) or from the store.
+    async fn current(&self, fresh: bool) -> status::Result<Current> {
+        let kind = self.resource.kind;
+        let key = self.resource.key(self.namespace, self.name);
+        if !fresh {
+            if let Some(cached) = self.resource.cached(self.namespace, self.name).filter(|c| c.damage.is_none()) {
+                let mut object = cached.value()?;
+                if kind.stored_as().is_some() {
+                    kind.from_stored(&mut object);
+                }
+                return Ok(Current { object, revision: cached.revision, fresh: false });
+            }
+        }
+        let entry = self.resource.store()?.get(key.as_bytes()).await.map_err(|e| self.storage_error(e))?;
+        let entry = entry.ok_or_else(|| Status::not_found(&self.resource.group_resource(), self.name))?;
+        let mut object: Value = serde_json::from_slice(&entry.value).map_err(|error| {
+            Status::new(500, "StorageReadError", format!("unable to decode an object from storage: {key}: {error}"))
+        })?;
+        meta::set_resource_version(&mut object, &entry.mod_revision.to_string());
+        if kind.stored_as().is_some() {
+            kind.from_stored(&mut object);
+        }
+        Ok(Current { object, revision: entry.mod_revision, fresh: true })
+    }
+
+    /// One pass over one state. `None`: the swap failed, look again.
+    async fn try_update<F>(&self, current: &Current, change: &F) -> status::Result<Option<Written>>
+    where
+        F: Fn(&Value) -> status::Result<Value> + Send + Sync,
+    {
+        let old = &current.object;
+        let kind = self.resource.kind;
+        let now = self.server.clock.wall();
+        let ctx = self.ctx(Verb::Update, now);
+        let mut new = change(old)?;
+        let mut warnings = metadata::drop_duplicate_owners(&mut new);
+        metadata::carry(self.resource, &mut new, old)?;
+        if self.depth == Depth::Full {
+            kind.defaults(&ctx, &mut new)?;
+        }
+        self.admit(Verb::Update, Some(old), &mut new).await?;
+        metadata::drop_duplicate_owners(&mut new);
+        metadata::carry(self.resource, &mut new, old)?;
+        let outcome = self.finish_update(&ctx, current, &mut new, &mut warnings).await;
+        match outcome {
+            Ok(Some((changed, revision))) => {
+                meta::set_resource_version(&mut new, &revision.to_string());
+                Ok(Some(Written { object: new, created: false, changed, warnings }))
+            }
+            Ok(None) => Ok(None),
+            Err(status) => Err(status),
+        }
+    }
+
+    async fn finish_update(
+        &self,
+        ctx: &Ctx<'_>,
+        current: &Current,
+        new: &mut Value,
+        warnings: &mut Vec<String>,
+    ) -> status::Result<Option<(bool, u64)>> {
+        let (old, kind) = (&current.object, self.resource.kind);
+        if self.depth == Depth::Full {
+            let finished = kind.finish(ctx, new, Some(old))?;
+            warnings.extend(finished.warnings);
+            self.refuse(new, &finished.errors)?;
+        }
+        self.validate(Verb::Update, Some(old), Some(new), self.name).await?;
+        if metadata::same(new, old) {
+            // What seems to change nothing must be compared with what is there now.
+            return Ok(current.fresh.then_some((false, current.revision)));
+        }
+        let expect = Expect::At(current.revision);
+        if deletion::is_released(kind, new) {
+            let revision = match self.remove(new, current.revision).await? {
+                Removal::Done(revision) => revision,
+                Removal::Conflict => return Ok(None),
+            };
+            return Ok(Some((true, revision)));
+        }
+        match self.put(new, expect, self.name).await {
+            Ok(Some(committed)) => {
+                self.record("update", self.name, committed.revision);
+                Ok(Some((true, committed.revision)))
+            }
+            Ok(None) => Ok(Some((true, current.revision))),
+            Err(status) if status.is(SWAP_FAILED) => Ok(None),
+            Err(status) => Err(status),
+        }
+    }
+
+    async fn try_delete(
+        &self,
+        current: &Current,
+        options: &DeleteOptions,
+        kind: &'static dyn AnyKind,
+        resource: &GroupResource,
+    ) -> status::Result<Option<Deleted>> {
+        let object = &current.object;
+        deletion::check(options, object, resource)?;
+        self.admit_delete(object).await?;
+        match deletion::plan(kind, object, options, self.server.clock.wall()) {
+            // As the cache has it, which may be behind.
+            deletion::Step::Pending if !current.fresh => Ok(None),
+            deletion::Step::Pending => Ok(Some(Deleted::Marked(object.clone()))),
+            deletion::Step::Remove => match self.remove(object, current.revision).await? {
+                Removal::Conflict => Ok(None),
+                Removal::Done(revision) => {
+                    let mut last = object.clone();
+                    meta::set_resource_version(&mut last, &revision.to_string());
+                    Ok(Some(Deleted::Gone(last)))
+                }
+            },
+            deletion::Step::Mark(mut marked) => {
+                match self.put(&marked, Expect::At(current.revision), self.name).await {
+                    Ok(committed) => {
+                        let revision = committed.map_or(current.revision, |c| c.revision);
+                        self.record("delete", self.name, revision);
+                        meta::set_resource_version(&mut marked, &revision.to_string());
+                        Ok(Some(Deleted::Marked(marked)))
+                    }
+                    Err(status) if status.is(SWAP_FAILED) => Ok(None),
+                    Err(status) => Err(status),
+                }
+            }
+        }
+    }
+
+    fn attributes<'b>(&'b self, verb: Verb, old: Option<&'b Value>, name: &'b str) -> Attributes<'b> {
+        Attributes {
+            kind: self.resource.kind,
+            request: self.request,
+            user: self.user,
+            verb,
+            namespace: self.namespace,
+            name,
+            dry_run: self.dry_run,
+            old,
+        }
+    }
+
+    async fn admit(&self, verb: Verb, old: Option<&Value>, object: &mut Value) -> status::Result<()> {
+        let name = if self.name.is_empty() { meta::name(object).to_owned() } else { self.name.to_owned() };
+        let attributes = self.attributes(verb, old, &name);
+        for plugin in self.server.plugins() {
+            plugin.mutate(&attributes, Some(object)).await?;
+        }
+        Ok(())
+    }
+
+    async fn validate(&self, verb: Verb, old: Option<&Value>, new: Option<&Value>, name: &str) -> status::Result<()> {
+        let attributes = self.attributes(verb, old, name);
+        for plugin in self.server.plugins() {
+            plugin.validate(&attributes, new).await?;
+        }
+        Ok(())
+    }
+
+    async fn admit_delete(&self, old: &Value) -> status::Result<()> {
+        let attributes = self.attributes(Verb::Delete, Some(old), self.name);
+        for plugin in self.server.plugins() {
+            plugin.mutate(&attributes, None).await?;
+        }
+        self.validate(Verb::Delete, Some(old), None, self.name).await
+    }
+
+    fn refuse(&self, object: &Value, errors: &machinery::field::FieldErrors) -> status::Result<()> {
+        if errors.is_empty() {
+            return Ok(());
+        }
+        let shape = self.resource.shape();
+        Err(Status::invalid(shape.group, shape.kind, meta::name(object), errors))
+    }
+
+    fn record(&self, verb: &str, name: &str, revision: u64) {
+        if self.dry_run {
+            return;
+        }
+        let mut key = format!("{}/", self.resource.group_resource());
+        if !self.namespace.is_empty() && self.resource.shape().is_namespaced() {
+            key.push_str(self.namespace);
+            key.push('/');
+        }
+        key.push_str(name);
+        if !self.subresource.is_empty() {
+            key.push('/');
+            key.push_str(self.subresource);
+        }
+        self.server.journal.add(Record {
+            revision,
+            actor: self.user.name.clone(),
+            verb: verb.to_owned(),
+            key,
+            causes: self.causes.clone(),
+            time: self.server.clock.wall(),
+        });
+    }
+
+    /// The stored form of an object: no resourceVersion, the stored kind's fields in their order.
+    fn stored(&self, object: &Value) -> Bytes {
+        let kind = self.resource.kind;
+        let mut stored = object.clone();
+        meta::set_resource_version(&mut stored, "");
+        if kind.stored_as().is_some() {
+            kind.to_stored(&mut stored);
+        }
+        encode::json(&stored, &kind.stored_as().unwrap_or(kind).schema()).into()
+    }
+
+    /// Swaps the object in; `None` in a dry run.
+    async fn put(&self, object: &Value, expect: Expect, name: &str) -> status::Result<Option<Committed>> {
+        let key = self.resource.key(self.namespace, name);
+        let value = self.stored(object);
+        if self.dry_run {
+            return if expect == Expect::Absent { self.dry_create(&key, name).await.map(|()| None) } else { Ok(None) };
+        }
+        let urgency =
+            if self.resource.shape().keep == kinds::shape::Keep::Relaxed { Urgency::Relaxed } else { Urgency::Now };
+        let op = Op::Put { key: Bytes::from(key.into_bytes()), value, expect, urgency };
+        match self.resource.store()?.commit(op).await {
+            Ok(committed) => Ok(Some(committed)),
+            Err(storage::Error::Conflict { .. }) if expect == Expect::Absent => {
+                Err(Status::already_exists(&self.resource.group_resource(), name))
+            }
+            Err(storage::Error::Conflict { .. }) => Err(swap_failed()),
+            Err(error) => Err(self.storage_error(error)),
+        }
+    }
+
+    async fn dry_create(&self, key: &str, name: &str) -> status::Result<()> {
+        match self.resource.store()?.get(key.as_bytes()).await {
+            Ok(None) => Ok(()),
+            Ok(Some(_)) => Err(Status::already_exists(&self.resource.group_resource(), name)),
+            Err(error) => Err(self.storage_error(error)),
+        }
+    }
+
+    /// Removes the object and gives back what it held.
+    async fn remove(&self, object: &Value, revision: u64) -> status::Result<Removal> {
+        if self.dry_run {
+            return Ok(Removal::Done(revision));
+        }
+        let key = Bytes::from(self.resource.key(self.namespace, self.name).into_bytes());
+        match self.resource.store()?.commit(Op::Delete { key, expect: Expect::At(revision) }).await {
+            Ok(committed) => {
+                self.record("delete", self.name, committed.revision);
+                Ok(Removal::Done(committed.revision))
+            }
+            Err(storage::Error::Conflict { current: Some(_) }) => Ok(Removal::Conflict),
+            Err(storage::Error::Conflict { current: None }) => {
+                Err(Status::not_found(&self.resource.group_resource(), self.name))
+            }
+            Err(error) => Err(self.storage_error(error)),
+        }
+    }
+
+    fn storage_error(&self, error: storage::Error) -> Box<Status> {
+        match error {
+            storage::Error::TooLarge { limit, .. } => Status::too_large(limit),
+            storage::Error::Corrupt(text) => Status::new(500, "StorageReadError", text),
+            storage::Error::Closed(_) => Status::unavailable("the store is closed"),
+            other => Status::internal(other),
+        }
+    }
+}
+
+/// Whether a removal happened.
+enum Removal {
+    Done(u64),
+    Conflict,
+}
+
+/// The reason of a Status that never leaves this file.
+const SWAP_FAILED: &str = "SwapFailed";
+
+fn swap_failed() -> Box<Status> {
+    Status::new(409, SWAP_FAILED, "the object changed meanwhile")
+}

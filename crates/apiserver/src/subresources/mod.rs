@@ -3,15 +3,21 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use machinery::status;
+use machinery::status::Result;
 
 use crate::chain::Call;
 
+pub mod answers;
+pub mod namespace_finalize;
+pub mod pod_binding;
+pub mod pod_log;
 pub mod reviews;
+pub mod scale;
+pub mod status;
 pub mod token;
 
 /// What an endpoint returns.
-pub type Responding<'a> = Pin<Box<dyn Future<Output = status::Result<transport::Response>> + Send + 'a>>;
+pub type Responding<'a> = Pin<Box<dyn Future<Output = Result<transport::Response>> + Send + 'a>>;
 
 /// One subresource (or, with an empty `subresource`, one kind that is answered and not stored) and
 /// the verb it answers.
@@ -27,11 +33,17 @@ pub struct Endpoint {
 }
 
 /// Every endpoint. `status` and `scale` are generic and follow the kinds' shapes instead.
-pub static ALL: &[&Endpoint] = &[];
+pub static ALL: &[&Endpoint] =
+    &[&namespace_finalize::UPDATE, &pod_binding::CREATE, &pod_binding::CREATE_BINDING, &pod_log::GET, &answers::TOKEN];
 
 /// The endpoint for a request, if there is one.
 pub fn find(group: &str, resource: &str, subresource: &str, verb: &str) -> Option<&'static Endpoint> {
     let matches =
         |e: &&&Endpoint| e.group == group && e.resource == resource && e.subresource == subresource && e.verb == verb;
     ALL.iter().find(matches).copied()
+}
+
+/// True when there is such a subresource, whatever its verbs.
+pub fn exists(group: &str, resource: &str, subresource: &str) -> bool {
+    ALL.iter().any(|e| e.group == group && e.resource == resource && e.subresource == subresource)
 }

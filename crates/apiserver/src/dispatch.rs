@@ -1,0 +1,95 @@
+//! From a request that may be served to the one who serves it: health, discovery, subresources, verbs.
+
+use kinds::Keep;
+use machinery::status::{self, Status};
+use transport::Response;
+
+use crate::chain::Call;
+use crate::registry::catalogue::Resource;
+use crate::subresources::{answers, scale, status as status_subresource};
+use crate::{audit, encode, subresources, verbs, version};
+
+/// Serves a request.
+///
+/// # Errors
+/// Whatever the one who serves it says; 405 when nobody does.
+pub async fn dispatch(call: &Call) -> status::Result<Response> {
+    let info = &call.info;
+    if !info.is_resource {
+        return non_resource(call).await;
+    }
+    let Some(resource) = call.server.catalogue.find(&info.group, &info.version, &info.resource) else {
+        return Ok(not_found());
+    };
+    if let Some(endpoint) = subresources::find(&info.group, &info.resource, &info.subresource, &info.verb) {
+        return (endpoint.run)(call).await;
+    }
+    if resource.shape().is_namespaced() && info.namespace.is_empty() {
+        // Without a namespace all can be listed and watched; nothing can be named or written.
+        match info.verb.as_str() {
+            "list" | "watch" if info.subresource.is_empty() => {}
+            "create" | "deletecollection" => return not_allowed(call, &resource),
+            _ => return Ok(not_found()),
+        }
+    }
+    if !resource.shape().is_namespaced() && !info.namespace.is_empty() && info.resource != "namespaces" {
+        return Ok(not_found());
+    }
+    match info.subresource.as_str() {
+        "" => main(call, &resource).await,
+        "status" if resource.shape().has_status => status_subresource::run(call, &resource).await,
+        "scale" if resource.shape().scale.is_some() => scale::run(call, &resource).await,
+        _ if subresources::exists(&info.group, &info.resource, &info.subresource) => not_allowed(call, &resource),
+        _ => Ok(not_found()),
+    }
+}
+
+async fn main(call: &Call, resource: &Resource) -> status::Result<Response> {
+    let verb = call.info.verb.as_str();
+    let needs_name = matches!(verb, "get" | "update" | "patch" | "delete");
+    let named = !call.info.name.is_empty();
+    if !resource.shape().verbs.contains(&verb) || (needs_name && !named) || (verb == "create" && named) {
+        return not_allowed(call, resource);
+    }
+    match verb {
+        "get" => verbs::get::run(call, resource).await,
+        "list" => verbs::list::run(call, resource).await,
+        "watch" => verbs::watch::run(call, resource).await,
+        "create" if resource.shape().keep == Keep::Virtual => answers::run(call, resource).await,
+        "create" => verbs::create::run(call, resource).await,
+        "update" => verbs::update::run(call, resource, "").await,
+        "patch" => verbs::patch::run(call, resource, "").await,
+        "delete" => verbs::delete::run(call, resource).await,
+        "deletecollection" => verbs::deletecollection::run(call, resource).await,
+        _ => not_allowed(call, resource),
+    }
+}
+
+fn not_allowed(call: &Call, resource: &Resource) -> status::Result<Response> {
+    let verb = if call.info.verb.is_empty() { "the method" } else { call.info.verb.as_str() };
+    Err(Status::method_not_allowed(&resource.group_resource(), verb))
+}
+
+/// A path nobody answers to. Clients know it by not being a Status.
+pub fn not_found() -> Response {
+    encode::text(404, "404 page not found\n")
+}
+
+async fn non_resource(call: &Call) -> status::Result<Response> {
+    let path = call.info.path.as_str();
+    if !matches!(call.info.verb.as_str(), "get" | "head") {
+        return Ok(not_found());
+    }
+    if let Some(response) = call.server.health.respond(path, &call.query) {
+        return Ok(response);
+    }
+    match path.trim_end_matches('/') {
+        "/version" => return Ok(version::respond(&call.server.version)),
+        audit::PATH => return audit::respond(call),
+        _ => {}
+    }
+    if let Some(response) = call.server.discovery.respond(path, &call.headers) {
+        return response;
+    }
+    Ok(not_found())
+}

@@ -1,0 +1,151 @@
+//! JSON text as text: indenting, envelopes, the metadata of stored bytes without a tree.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+/// Indents JSON for eyes, keeping the order of fields. The input must be JSON.
+pub fn pretty(json: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(json.len() * 2);
+    let (mut depth, mut in_text, mut escaped) = (0usize, false, false);
+    let newline = |out: &mut Vec<u8>, depth: usize| {
+        out.push(b'\n');
+        out.resize(out.len() + 2 * depth, b' ');
+    };
+    let mut bytes = json.iter().copied().peekable();
+    while let Some(byte) = bytes.next() {
+        if in_text {
+            out.push(byte);
+            in_text = escaped || byte != b'"';
+            escaped = !escaped && byte == b'\\';
+            continue;
+        }
+        match byte {
+            b'"' => {
+                in_text = true;
+                out.push(byte);
+            }
+            b'{' | b'[' => {
+                out.push(byte);
+                if let Some(close) = bytes.next_if(|b| matches!(b, b'}' | b']')) {
+                    out.push(close);
+                } else {
+                    depth += 1;
+                    newline(&mut out, depth);
+                }
+            }
+            b'}' | b']' => {
+                depth = depth.saturating_sub(1);
+                newline(&mut out, depth);
+                out.push(byte);
+            }
+            b',' => {
+                out.push(byte);
+                newline(&mut out, depth);
+            }
+            b':' => out.extend_from_slice(b": "),
+            b' ' | b'\n' | b'\r' | b'\t' => {}
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+/// `text` as a JSON string.
+pub fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+#[derive(Deserialize)]
+struct Parts<'a> {
+    #[serde(borrow)]
+    metadata: Option<&'a RawValue>,
+}
+
+/// The bytes of `metadata` in an object's bytes.
+pub fn metadata(object: &[u8]) -> Option<&str> {
+    serde_json::from_slice::<Parts<'_>>(object).ok()?.metadata.map(RawValue::get)
+}
+
+/// A PartialObjectMetadata of an object's bytes.
+pub fn partial(object: &[u8]) -> Vec<u8> {
+    let metadata = metadata(object).unwrap_or("{}");
+    format!(r#"{{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{metadata}}}"#).into_bytes()
+}
+
+/// The bytes of an object as an item of a typed list, which name kind and version once for all.
+pub fn append_item(out: &mut Vec<u8>, object: &[u8], kind: &str, api_version: &str) {
+    let head = format!(r#"{{"kind":"{kind}","apiVersion":"{api_version}","#);
+    match object.strip_prefix(head.as_bytes()) {
+        Some(rest) => {
+            out.push(b'{');
+            out.extend_from_slice(rest);
+        }
+        None => out.extend_from_slice(object),
+    }
+}
+
+/// The metadata of a list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListMeta {
+    pub revision: u64,
+    pub continue_token: Option<String>,
+    pub remaining: Option<usize>,
+}
+
+impl ListMeta {
+    /// As JSON.
+    pub fn to_json(&self) -> String {
+        let mut out = format!(r#"{{"resourceVersion":"{}""#, self.revision);
+        if let Some(token) = &self.continue_token {
+            out.push_str(&format!(r#","continue":{}"#, quoted(token)));
+        }
+        if let Some(remaining) = self.remaining {
+            out.push_str(&format!(r#","remainingItemCount":{remaining}"#));
+        }
+        out.push('}');
+        out
+    }
+}
+
+/// The beginning of a list, up to its first item.
+pub fn open_list(kind: &str, api_version: &str, meta: &ListMeta) -> Vec<u8> {
+    format!(r#"{{"kind":"{kind}","apiVersion":"{api_version}","metadata":{},"items":["#, meta.to_json()).into_bytes()
+}
+
+/// The end of a list.
+pub const CLOSE_LIST: &[u8] = b"]}";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn indenting_keeps_order_and_texts() {
+        let json = br#"{"b":[],"a":{"x":"{\"q\": [1,2]}","y":[1,{"z":null}]},"e":{}}"#;
+        let want = "{\n  \"b\": [],\n  \"a\": {\n    \"x\": \"{\\\"q\\\": [1,2]}\",\n    \"y\": [\n      1,\n      {\n        \"z\": null\n      }\n    ]\n  },\n  \"e\": {}\n}";
+        assert_eq!(String::from_utf8_lossy(&pretty(json)), want);
+    }
+
+    #[test]
+    fn parts_of_objects() {
+        let pod = br#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a"},"spec":{"metadata":1}}"#;
+        let want = r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"a"}}"#;
+        assert_eq!(String::from_utf8_lossy(&partial(pod)), want);
+        let mut list =
+            open_list("PodList", "v1", &ListMeta { revision: 7, continue_token: Some("t".into()), remaining: Some(2) });
+        append_item(&mut list, pod, "Pod", "v1");
+        list.extend_from_slice(CLOSE_LIST);
+        let want = r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7","continue":"t","remainingItemCount":2},"items":[{"metadata":{"name":"a"},"spec":{"metadata":1}}]}"#;
+        assert_eq!(String::from_utf8_lossy(&list), want);
+    }
+
+    proptest! {
+        #[test]
+        fn indenting_changes_no_value(text in "\\PC{0,20}", n in any::<i64>(), keys in prop::collection::btree_map("\\PC{0,5}", "[\"\\\\{}:, ]{0,6}", 0..4)) {
+            let value = serde_json::json!({"a": [text, n, {"k": keys}], "b": {}});
+            let again: serde_json::Value = serde_json::from_slice(&pretty(value.to_string().as_bytes())).expect("JSON");
+            prop_assert_eq!(again, value);
+        }
+    }
+}

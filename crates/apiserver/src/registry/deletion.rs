@@ -1,0 +1,138 @@
+//! What a delete does to an object: remove it, mark it and wait, or nothing more; pure.
+//!
+//! ```text
+//!  no finalizers, no grace ─► Remove
+//!  finalizers              ─► Mark (deletionTimestamp, grace 0) ─► … removed when the last finalizer goes
+//!  grace 30 (pods)         ─► Mark (deletionTimestamp = now + 30) ─► kubelet deletes with grace 0 ─► Remove
+//!  marked already          ─► Pending, or Mark again with a shorter grace
+//! ```
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kinds::AnyKind;
+use kinds::shape::Propagation;
+use machinery::meta;
+use machinery::status::{self, GroupResource, Status};
+use serde_json::Value;
+
+use crate::verbs::options::{DeleteOptions, Propagate};
+
+/// The garbage collector orphans dependents while this is there.
+pub const ORPHAN: &str = "orphan";
+/// The garbage collector deletes dependents first while this is there.
+pub const FOREGROUND: &str = "foregroundDeletion";
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// The object goes now.
+    Remove,
+    /// The object is written like this and stays.
+    Mark(Value),
+    /// Deletion has begun already and nothing changes.
+    Pending,
+}
+
+/// Checks what the client demanded of the object it deletes.
+///
+/// # Errors
+/// 409 when the object is another one, or another version of it.
+pub fn check(options: &DeleteOptions, object: &Value, resource: &GroupResource) -> status::Result<()> {
+    let name = meta::name(object);
+    if let Some(uid) = options.uid.as_deref().filter(|uid| *uid != meta::uid(object)) {
+        let found = meta::uid(object);
+        let why = format!(
+            "the UID in the precondition ({uid}) does not match the UID in record ({found}). \
+             The object might have been deleted and then recreated"
+        );
+        return Err(Status::conflict(resource, name, why));
+    }
+    if let Some(revision) = options.revision.as_deref().filter(|rv| *rv != meta::resource_version(object)) {
+        let found = meta::resource_version(object);
+        let why = format!(
+            "the ResourceVersion in the precondition ({revision}) does not match the ResourceVersion in record \
+             ({found}). The object might have been modified"
+        );
+        return Err(Status::conflict(resource, name, why));
+    }
+    Ok(())
+}
+
+/// What deleting `object` does.
+pub fn plan(kind: &dyn AnyKind, object: &Value, options: &DeleteOptions, now: Timestamp) -> Step {
+    let grace = kind.grace(object, options.grace);
+    let begun = meta::deletion_timestamp(object);
+    if let Some(begun) = begun {
+        // Only a shorter grace is heard once deletion has begun.
+        let left = meta::deletion_grace_period_seconds(object).unwrap_or(0);
+        if left > 0 && grace.is_some() {
+            return match options.grace {
+                Some(wanted) if wanted == 0 && !holds(kind, object) => Step::Remove,
+                Some(wanted) if wanted < left => {
+                    let mut marked = object.clone();
+                    let at = begun.saturating_sub(seconds(left)).unwrap_or(begun);
+                    let at = at.saturating_add(seconds(wanted)).unwrap_or(at);
+                    meta::set_deletion_timestamp(&mut marked, Some(at));
+                    meta::set_deletion_grace_period_seconds(&mut marked, Some(wanted));
+                    Step::Mark(marked)
+                }
+                _ => Step::Pending,
+            };
+        }
+        return if holds(kind, object) { Step::Pending } else { Step::Remove };
+    }
+    let mut marked = object.clone();
+    let finalizers = finalizers(kind, object, options);
+    meta::set_finalizers(&mut marked, &finalizers.iter().map(String::as_str).collect::<Vec<_>>());
+    let stay = grace.unwrap_or(0).max(0);
+    if stay == 0 && finalizers.is_empty() && !kind.is_held(object) {
+        return Step::Remove;
+    }
+    meta::set_deletion_timestamp(&mut marked, now.saturating_add(seconds(stay)).ok());
+    meta::set_deletion_grace_period_seconds(&mut marked, Some(stay));
+    let generation = meta::generation(object);
+    if generation > 0 {
+        meta::set_generation(&mut marked, generation + 1);
+    }
+    kind.begin_deletion(&mut marked);
+    Step::Mark(marked)
+}
+
+/// True when the update that led to `object` let go of the last thing that held a deleted object.
+pub fn is_released(kind: &dyn AnyKind, object: &Value) -> bool {
+    let grace = meta::deletion_grace_period_seconds(object).unwrap_or(0);
+    meta::is_deleting(object) && grace == 0 && !holds(kind, object)
+}
+
+fn holds(kind: &dyn AnyKind, object: &Value) -> bool {
+    !meta::finalizers(object).is_empty() || kind.is_held(object)
+}
+
+fn seconds(n: i64) -> Duration {
+    Duration::from_secs(u64::try_from(n).unwrap_or(0))
+}
+
+/// The finalizers with those of the garbage collector as the propagation policy wants them.
+fn finalizers(kind: &dyn AnyKind, object: &Value, options: &DeleteOptions) -> Vec<String> {
+    let old = meta::finalizers(object);
+    let propagate = options.propagate.unwrap_or_else(|| {
+        if old.contains(&ORPHAN) {
+            Propagate::Orphan
+        } else if old.contains(&FOREGROUND) {
+            Propagate::Foreground
+        } else if kind.shape().propagation == Propagation::Orphan {
+            Propagate::Orphan
+        } else {
+            Propagate::Background
+        }
+    });
+    let mut new: Vec<String> =
+        old.into_iter().filter(|f| *f != ORPHAN && *f != FOREGROUND).map(str::to_owned).collect();
+    match propagate {
+        Propagate::Orphan => new.push(ORPHAN.into()),
+        Propagate::Foreground => new.push(FOREGROUND.into()),
+        Propagate::Background => {}
+    }
+    new
+}

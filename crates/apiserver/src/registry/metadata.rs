@@ -1,0 +1,237 @@
+//! What the server itself does to `metadata` on a write, for every kind alike; pure.
+
+use jiff::Timestamp;
+use kinds::Shape;
+use machinery::field::{FieldErrors, Path};
+use machinery::meta;
+use machinery::status::{self, Status};
+use serde_json::{Map, Value};
+
+use super::catalogue::Resource;
+use crate::verbs::options;
+
+/// Gives a new object its system fields, and the namespace of the request when it names none.
+///
+/// # Errors
+/// 400 when it names another namespace or a resourceVersion.
+pub fn begin(object: &mut Value, shape: &Shape, namespace: &str, now: Timestamp, uid: &str) -> status::Result<()> {
+    if !meta::resource_version(object).is_empty() {
+        return Err(Status::bad_request("resourceVersion should not be set on objects to be created"));
+    }
+    let named = meta::namespace(object).to_owned();
+    if shape.is_namespaced() {
+        if !named.is_empty() && named != namespace {
+            return Err(Status::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
+        }
+        meta::set_namespace(object, namespace);
+    } else if !named.is_empty() {
+        meta::set_namespace(object, "");
+    }
+    let metadata = meta::metadata_mut(object);
+    for field in ["creationTimestamp", "uid", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
+        metadata.remove(field);
+    }
+    meta::set_creation_timestamp(object, Some(now));
+    meta::set_uid(object, uid);
+    Ok(())
+}
+
+/// Carries over from the stored object what an update cannot change, and checks which version of it
+/// the client meant.
+///
+/// # Errors
+/// 409 when another version or another object was meant, 422 when a version must be named.
+pub fn carry(resource: &Resource, new: &mut Value, old: &Value) -> status::Result<()> {
+    let (shape, group_resource) = (resource.shape(), resource.group_resource());
+    let name = meta::name(old);
+    let asked = meta::resource_version(new).to_owned();
+    if asked.is_empty() || asked == "0" {
+        if !shape.unconditional_update {
+            let mut errors = FieldErrors::new();
+            let path = Path::new("metadata").child("resourceVersion");
+            errors.invalid(&path, 0, "must be specified for an update");
+            return Err(Status::invalid(shape.group, shape.kind, name, &errors));
+        }
+        meta::set_resource_version(new, meta::resource_version(old));
+    } else if options::revision(&asked)? != meta::revision(old).unwrap_or_default() {
+        return Err(Status::modified(&group_resource, name));
+    }
+    let uid = meta::uid(old);
+    match meta::uid(new) {
+        "" => meta::set_uid(new, uid),
+        other if other != uid => {
+            let why = format!("Precondition failed: UID in precondition: {other}, UID in object meta: {uid}");
+            return Err(Status::conflict(&group_resource, name, why));
+        }
+        _ => {}
+    }
+    let keep = |metadata: &mut Map<String, Value>, field: &str| {
+        if let Some(value) = old.get("metadata").and_then(|m| m.get(field)) {
+            metadata.insert(field.to_owned(), value.clone());
+        }
+    };
+    let metadata = meta::metadata_mut(new);
+    keep(metadata, "creationTimestamp");
+    if meta::is_deleting(old) {
+        keep(metadata, "deletionTimestamp");
+    }
+    if !metadata.contains_key("deletionGracePeriodSeconds") {
+        keep(metadata, "deletionGracePeriodSeconds");
+    }
+    metadata.remove("selfLink");
+    if shape.is_namespaced() && !metadata.contains_key("namespace") {
+        keep(metadata, "namespace");
+    } else if !shape.is_namespaced() {
+        metadata.remove("namespace");
+    }
+    Ok(())
+}
+
+/// Removes owners that are named twice; the warnings to send.
+pub fn drop_duplicate_owners(object: &mut Value) -> Vec<String> {
+    let owners = object.get_mut("metadata").and_then(|m| m.get_mut("ownerReferences"));
+    let Some(Value::Array(owners)) = owners else { return Vec::new() };
+    let mut doubled: Vec<String> = Vec::new();
+    let mut kept: Vec<Value> = Vec::with_capacity(owners.len());
+    for owner in owners.drain(..) {
+        if kept.contains(&owner) {
+            doubled.push(owner.get("uid").and_then(Value::as_str).unwrap_or_default().to_owned());
+        } else {
+            kept.push(owner);
+        }
+    }
+    *owners = kept;
+    if doubled.is_empty() {
+        return Vec::new();
+    }
+    vec![format!(
+        ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may \
+         reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+        doubled.join(", ")
+    )]
+}
+
+/// What [`hide_unwritable`] took out.
+pub enum Hidden {
+    Nothing,
+    /// The status that was sent with a write of the main resource.
+    Status(Option<Value>),
+}
+
+/// Puts the stored values where a write has no say, so that it does not come to own them: the status
+/// in a write of the main resource, all but status and metadata in one of `status`.
+pub fn hide_unwritable(shape: &Shape, subresource: &str, new: &mut Value, old: Option<&Value>) -> Hidden {
+    let Some(map) = new.as_object_mut() else { return Hidden::Nothing };
+    if !shape.has_status {
+        return Hidden::Nothing;
+    }
+    if subresource != "status" {
+        let sent = map.remove("status");
+        if let Some(status) = old.and_then(|o| o.get("status")) {
+            map.insert("status".into(), status.clone());
+        }
+        return Hidden::Status(sent);
+    }
+    let fixed = |key: &str| !matches!(key, "metadata" | "status" | "kind" | "apiVersion");
+    map.retain(|key, _| !fixed(key));
+    for (key, value) in old.and_then(Value::as_object).into_iter().flatten().filter(|(key, _)| fixed(key)) {
+        map.insert(key.clone(), value.clone());
+    }
+    Hidden::Nothing
+}
+
+/// Puts back what was sent: the kind decides what becomes of it.
+pub fn show_again(new: &mut Value, hidden: Hidden) {
+    let (Hidden::Status(sent), Some(map)) = (hidden, new.as_object_mut()) else { return };
+    match sent {
+        Some(status) => map.insert("status".into(), status),
+        None => map.remove("status"),
+    };
+}
+
+/// True when an update from `old` to `new` would change nothing, or only when managed fields were
+/// last written.
+pub fn same(new: &Value, old: &Value) -> bool {
+    if new == old {
+        return true;
+    }
+    let (Some(new), Some(old)) = (new.as_object(), old.as_object()) else { return false };
+    let rest = |map: &Map<String, Value>| map.len() - usize::from(map.contains_key("metadata"));
+    if rest(new) != rest(old) || new.iter().any(|(key, value)| key != "metadata" && old.get(key) != Some(value)) {
+        return false;
+    }
+    let empty = Map::new();
+    let metadata =
+        |map: &Map<String, Value>| map.get("metadata").and_then(Value::as_object).cloned().unwrap_or(empty.clone());
+    let (mut new, mut old) = (metadata(new), metadata(old));
+    for side in [&mut new, &mut old] {
+        side.remove("resourceVersion");
+        if let Some(Value::Array(managers)) = side.get_mut("managedFields") {
+            managers.iter_mut().filter_map(Value::as_object_mut).for_each(|m| drop(m.remove("time")));
+        }
+    }
+    new == old
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const CONFIG_MAP: Shape = Shape::namespaced("", "v1", "ConfigMap", "configmaps");
+    const POD: Shape = Shape::namespaced("", "v1", "Pod", "pods").status();
+
+    #[test]
+    fn system_fields_are_the_servers() {
+        let mut object = json!({"metadata": {"name": "a", "uid": "mine", "deletionTimestamp": "x", "selfLink": "y"}});
+        begin(&mut object, &CONFIG_MAP, "default", Timestamp::UNIX_EPOCH, "u").expect("fine");
+        let want = json!({"metadata": {"name": "a", "uid": "u", "namespace": "default",
+            "creationTimestamp": "1970-01-01T00:00:00Z"}});
+        assert_eq!(object, want);
+        for bad in [json!({"metadata": {"namespace": "b"}}), json!({"metadata": {"resourceVersion": "1"}})] {
+            let mut bad = bad;
+            let refused = begin(&mut bad, &CONFIG_MAP, "a", Timestamp::UNIX_EPOCH, "u").expect_err("refused");
+            assert_eq!(refused.code, 400);
+        }
+    }
+
+    #[test]
+    fn an_update_that_changes_nothing_is_seen() {
+        let old = json!({"metadata": {"name": "a", "resourceVersion": "7",
+            "managedFields": [{"manager": "m", "time": "1"}]}, "data": {"k": "v"}});
+        let with = |change: &dyn Fn(&mut Value)| {
+            let mut new = old.clone();
+            change(&mut new);
+            same(&new, &old)
+        };
+        assert!(with(&|_| {}));
+        assert!(with(&|new| new["metadata"]["managedFields"][0]["time"] = json!("2")));
+        assert!(with(&|new| new["metadata"]["resourceVersion"] = json!("8")));
+        assert!(!with(&|new| new["metadata"]["managedFields"][0]["manager"] = json!("n")));
+        assert!(!with(&|new| new["data"]["k"] = json!("w")));
+        assert!(!with(&|new| new["more"] = json!(1)));
+        assert!(!with(&|new| drop(new.as_object_mut().map(|m| m.remove("data")))));
+    }
+
+    #[test]
+    fn a_write_does_not_own_what_it_cannot_change() {
+        let old = json!({"metadata": {}, "spec": 1, "status": 1});
+        let mut new = json!({"metadata": {"a": 1}, "spec": 2, "status": 2});
+        let hidden = hide_unwritable(&POD, "", &mut new, Some(&old));
+        assert_eq!(new, json!({"metadata": {"a": 1}, "spec": 2, "status": 1}));
+        show_again(&mut new, hidden);
+        assert_eq!(new["status"], 2);
+        hide_unwritable(&POD, "status", &mut new, Some(&old));
+        assert_eq!(new, json!({"metadata": {"a": 1}, "spec": 1, "status": 2}));
+    }
+
+    #[test]
+    fn owners_count_once() {
+        let mut object = json!({"metadata": {"ownerReferences": [{"uid": "1"}, {"uid": "2"}, {"uid": "1"}]}});
+        let warnings = drop_duplicate_owners(&mut object);
+        assert_eq!(object["metadata"]["ownerReferences"], json!([{"uid": "1"}, {"uid": "2"}]));
+        assert!(warnings[0].ends_with("observed: 1"));
+    }
+}

@@ -1,0 +1,23 @@
+//! `create`.
+
+use machinery::status;
+use transport::Response;
+
+use super::options::WriteOptions;
+use super::{body, write, written};
+use crate::chain::Call;
+use crate::encode::negotiate::Offer;
+use crate::registry::catalogue::Resource;
+use crate::registry::store;
+
+/// Serves the request.
+///
+/// # Errors
+/// What decoding, admission, validation and the store say.
+pub async fn run(call: &Call, resource: &Resource) -> status::Result<Response> {
+    let accepted = call.accept(Offer::Objects { list: false })?;
+    let options = WriteOptions::parse(&call.query, "CreateOptions", false, call.user_agent())?;
+    let decoded = body::decode(call, resource.kind, options.validation)?;
+    let done = store::create(&write(call, resource, "", "", &options), decoded.value).await?;
+    written(call, resource, accepted, &done, &decoded.warnings).await
+}
