@@ -8,7 +8,7 @@ use machinery::labels::{Operator, Requirement, Selector};
 pub fn selector(from: &LabelSelector) -> Result<Selector, String> {
     let mut requirements = Vec::new();
     for (key, value) in from.match_labels.iter().flatten() {
-        requirements.push(Requirement::new(key, Operator::In, vec![value.clone()]).map_err(|e| e.to_string())?);
+        requirements.push(Requirement::new(key, Operator::Equals, vec![value.clone()]).map_err(|e| e.to_string())?);
     }
     for expression in from.match_expressions.iter().flatten() {
         let operator = match expression.operator.as_str() {

@@ -12,6 +12,7 @@
 
 use bytes::Bytes;
 use kinds::{AnyKind, Ctx, User, Verb};
+use machinery::managed::{self, Manager};
 use machinery::status::{self, GroupResource, Status};
 use machinery::{encode, meta, names};
 use serde_json::Value;
@@ -54,7 +55,7 @@ pub struct Write<'a> {
     /// Empty for the main resource.
     pub subresource: &'a str,
     pub dry_run: bool,
-    /// Who the changed fields belong to.
+    /// Who the changed fields belong to; empty when the caller has noted it itself (apply).
     pub manager: &'a str,
     pub depth: Depth,
 }
@@ -101,6 +102,7 @@ pub async fn create(write: &Write<'_>, object: Value) -> status::Result<Written>
     let mut warnings = metadata::drop_duplicate_owners(&mut object);
     metadata::begin(&mut object, write.resource.shape(), write.namespace, now, &server.rng.uuid())?;
     kind.defaults(&ctx, &mut object)?;
+    write.manage(None, &mut object, now);
     write.admit(Verb::Create, None, &mut object).await?;
     metadata::drop_duplicate_owners(&mut object);
     let base = meta::generate_name(&object).to_owned();
@@ -236,6 +238,7 @@ impl<'a> Write<'a> {
         if self.depth == Depth::Full {
             kind.defaults(&ctx, &mut new)?;
         }
+        self.manage(Some(old), &mut new, now);
         self.admit(Verb::Update, Some(old), &mut new).await?;
         metadata::drop_duplicate_owners(&mut new);
         metadata::carry(self.resource, &mut new, old)?;
@@ -270,7 +273,7 @@ impl<'a> Write<'a> {
         }
         let expect = Expect::At(current.revision);
         if deletion::is_released(kind, new) {
-            let revision = match self.remove(new, current.revision).await? {
+            let revision = match self.remove(current.revision).await? {
                 Removal::Done(revision) => revision,
                 Removal::Conflict => return Ok(None),
             };
@@ -301,7 +304,7 @@ impl<'a> Write<'a> {
             // As the cache has it, which may be behind.
             deletion::Step::Pending if !current.fresh => Ok(None),
             deletion::Step::Pending => Ok(Some(Deleted::Marked(object.clone()))),
-            deletion::Step::Remove => match self.remove(object, current.revision).await? {
+            deletion::Step::Remove => match self.remove(current.revision).await? {
                 Removal::Conflict => Ok(None),
                 Removal::Done(revision) => {
                     let mut last = object.clone();
@@ -322,6 +325,24 @@ impl<'a> Write<'a> {
                 }
             }
         }
+    }
+
+    /// Notes whose fields these are. Status belongs to the `status` subresource, the rest to the
+    /// others: what a write cannot change it does not own.
+    fn manage(&self, old: Option<&Value>, new: &mut Value, now: jiff::Timestamp) {
+        if self.manager.is_empty() {
+            return;
+        }
+        let shape = self.resource.shape();
+        let sent = metadata::hide_unwritable(shape, self.subresource, new, old);
+        let manager = Manager {
+            name: self.manager.to_owned(),
+            api_version: shape.api_version(),
+            subresource: self.subresource.to_owned(),
+            now,
+        };
+        managed::update(old, new, &self.resource.kind.schema(), &manager);
+        metadata::show_again(new, sent);
     }
 
     fn attributes<'b>(&'b self, verb: Verb, old: Option<&'b Value>, name: &'b str) -> Attributes<'b> {
@@ -434,7 +455,7 @@ impl<'a> Write<'a> {
     }
 
     /// Removes the object and gives back what it held.
-    async fn remove(&self, object: &Value, revision: u64) -> status::Result<Removal> {
+    async fn remove(&self, revision: u64) -> status::Result<Removal> {
         if self.dry_run {
             return Ok(Removal::Done(revision));
         }

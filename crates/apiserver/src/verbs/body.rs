@@ -25,13 +25,22 @@ pub fn strictness(validation: Validation) -> Strictness {
 /// 415 for a content type that is not spoken, 400 for anything that is not such an object.
 pub fn decode(call: &Call, kind: &dyn AnyKind, validation: Validation) -> status::Result<Decoded> {
     let decoded = decode::decode(&call.body, format(call)?, &kind.schema(), strictness(validation))?;
-    let (found, wanted) = (meta::api_version(&decoded.value), kind.shape().api_version());
-    if found != wanted {
-        return Err(Status::bad_request(format!(
-            "the API version in the data ({found}) does not match the expected API version ({wanted})"
-        )));
-    }
+    check_version(&decoded.value, kind)?;
     Ok(decoded)
+}
+
+/// An object must be of the version that its URL says.
+///
+/// # Errors
+/// 400.
+pub fn check_version(object: &Value, kind: &dyn AnyKind) -> status::Result<()> {
+    let (found, wanted) = (meta::api_version(object), kind.shape().api_version());
+    if found == wanted {
+        return Ok(());
+    }
+    Err(Status::bad_request(format!(
+        "the API version in the data ({found}) does not match the expected API version ({wanted})"
+    )))
 }
 
 fn format(call: &Call) -> status::Result<decode::Format> {

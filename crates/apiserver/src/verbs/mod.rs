@@ -8,6 +8,7 @@ use crate::encode;
 use crate::registry::catalogue::Resource;
 use crate::registry::store::{Depth, Write, Written};
 
+pub mod apply;
 pub mod body;
 pub mod create;
 pub mod delete;

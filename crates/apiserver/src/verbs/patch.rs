@@ -1,4 +1,4 @@
-//! `patch`: JSON patch, merge patch, strategic merge patch.
+//! `patch`: JSON patch, merge patch, strategic merge patch; an apply patch is a verb of its own.
 
 use http::header::CONTENT_TYPE;
 use kinds::AnyKind;
@@ -10,15 +10,24 @@ use serde_json::Value;
 use transport::Response;
 
 use super::options::{Validation, WriteOptions};
-use super::{body, write, written};
+use super::{apply, body, write, written};
 use crate::chain::Call;
 use crate::encode::negotiate::Offer;
 use crate::registry::catalogue::Resource;
 use crate::registry::store;
 
-/// The kinds of patch that are served.
+/// The kinds of patch that change an object as it is.
 const TYPES: [&str; 3] =
     ["application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json"];
+
+fn media_type(content_type: Option<&str>) -> &str {
+    content_type.unwrap_or_default().split(';').next().unwrap_or_default().trim()
+}
+
+/// True for the content type of server-side apply.
+fn is_apply(content_type: Option<&str>) -> bool {
+    media_type(content_type).eq_ignore_ascii_case(apply::TYPE)
+}
 
 /// A patch, read.
 pub enum Patch<'a> {
@@ -33,7 +42,7 @@ impl<'a> Patch<'a> {
     /// # Errors
     /// 415 for other types, 400 for what cannot be read.
     pub fn read(content_type: Option<&str>, body: &'a [u8]) -> status::Result<Self> {
-        let media = content_type.unwrap_or_default().split(';').next().unwrap_or_default().trim();
+        let media = media_type(content_type);
         let tree = || {
             let value: Value = serde_json::from_slice(body)
                 .map_err(|error| Status::bad_request(format!("error decoding patch: {error}")))?;
@@ -47,8 +56,9 @@ impl<'a> Patch<'a> {
             Some(1) => Ok(Self::Merge(tree()?)),
             Some(2) => Ok(Self::Strategic(tree()?)),
             _ => Err(Status::unsupported_media_type(format!(
-                "the body of the request was in an unknown format - accepted media types include: {}",
-                TYPES.join(", ")
+                "the body of the request was in an unknown format - accepted media types include: {}, {}",
+                TYPES.join(", "),
+                apply::TYPE
             ))),
         }
     }
@@ -73,6 +83,9 @@ impl<'a> Patch<'a> {
 /// validation and the store say.
 pub async fn run(call: &Call, resource: &Resource, subresource: &str) -> status::Result<Response> {
     let accepted = call.accept(Offer::Objects { list: false })?;
+    if is_apply(call.header(CONTENT_TYPE)) {
+        return apply::run(call, resource, subresource).await;
+    }
     let patch = Patch::read(call.header(CONTENT_TYPE), &call.body)?;
     let options = WriteOptions::parse(&call.query, "PatchOptions", false, call.user_agent())?;
     let warnings = Mutex::new(Vec::new());
