@@ -233,9 +233,11 @@ impl Client {
         Ok(self.within(self.limits.short, self.runtime.clone().list_container_stats(request)).await?.stats)
     }
 
-    /// The runtime's events from now on, where it has them; the stream itself has no deadline.
+    /// The runtime's events from now on, where it has them. No deadline: the reply's head may come
+    /// with the first event only.
     pub async fn container_events(&self) -> Result<tonic::Streaming<v1::ContainerEventResponse>> {
-        self.within(self.limits.short, self.runtime.clone().get_container_events(v1::GetEventsRequest {})).await
+        let reply = Box::pin(self.runtime.clone().get_container_events(v1::GetEventsRequest {})).await?;
+        Ok(reply.into_inner())
     }
 
     // ---- images

@@ -59,6 +59,11 @@ impl Error {
         matches!(self, Self::NotFound(_))
     }
 
+    /// True when this runtime does not know the call.
+    pub fn is_unimplemented(&self) -> bool {
+        matches!(self, Self::Unimplemented(_))
+    }
+
     /// True when nobody answered: the same call may succeed once the runtime is back.
     pub fn is_unavailable(&self) -> bool {
         matches!(self, Self::Unavailable(_))

@@ -1,1 +1,388 @@
 //! The runtime behind CRI v1.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ::cri::{Client, Containerd, v1};
+use async_trait::async_trait;
+use futures::StreamExt;
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use stdx::SharedClock;
+use tokio::sync::mpsc;
+
+use super::labels;
+use super::{
+    Container, ContainerState, Error, Health, Hint, Image, Output, PodState, Result, Runtime, Sandbox, Summary,
+};
+
+/// The longest termination message that is kept.
+const MAX_MESSAGE: u64 = 4096;
+/// The longest piece of log that stands in for one.
+const MAX_MESSAGE_FROM_LOG: u64 = 2048;
+const MAX_MESSAGE_LINES: usize = 80;
+
+/// A runtime reached over its socket.
+pub struct CriRuntime {
+    client: Client,
+    containerd: Containerd,
+    /// Containers that ended, by id: they change no more.
+    ended: Mutex<HashMap<String, Container>>,
+}
+
+impl CriRuntime {
+    /// The runtime at `endpoint`; dials at the first call.
+    pub fn new(endpoint: &str, clock: &SharedClock) -> Result<Self> {
+        Ok(Self {
+            client: Client::new(endpoint, clock.clone())?,
+            containerd: Containerd::new(endpoint, clock.clone())?,
+            ended: Mutex::default(),
+        })
+    }
+
+    async fn container(&self, listed: v1::Container) -> Result<Option<Container>> {
+        if let Some(known) = self.ended.lock().get(&listed.id) {
+            return Ok(Some(known.clone()));
+        }
+        let status = match self.client.container_status(&listed.id).await {
+            Ok(status) => status,
+            Err(error) if error.is_not_found() => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let container = parse(&listed.pod_sandbox_id, status).await;
+        if container.state == ContainerState::Exited {
+            let mut ended = self.ended.lock();
+            // What is removed from the runtime is asked for no more; forget in bulk.
+            if ended.len() >= 4096 {
+                ended.clear();
+            }
+            ended.insert(container.id.clone(), container.clone());
+        }
+        Ok(Some(container))
+    }
+}
+
+fn by_uid(uid: &str) -> HashMap<String, String> {
+    HashMap::from([(labels::POD_UID.to_owned(), uid.to_owned())])
+}
+
+fn time(nanos: i64) -> Option<Timestamp> {
+    (nanos > 0).then(|| Timestamp::from_nanosecond(i128::from(nanos)).ok()).flatten()
+}
+
+async fn parse(sandbox_id: &str, status: v1::ContainerStatus) -> Container {
+    let state = match status.state() {
+        v1::ContainerState::ContainerCreated => ContainerState::Created,
+        v1::ContainerState::ContainerRunning => ContainerState::Running,
+        v1::ContainerState::ContainerExited => ContainerState::Exited,
+        v1::ContainerState::ContainerUnknown => ContainerState::Unknown,
+    };
+    let message = if state == ContainerState::Exited { termination_message(&status).await } else { String::new() };
+    let metadata = status.metadata.unwrap_or_default();
+    let number = |key: &str, radix| status.annotations.get(key).and_then(|t| u64::from_str_radix(t, radix).ok());
+    let shown = status.image.map(|i| if i.user_specified_image.is_empty() { i.image } else { i.user_specified_image });
+    Container {
+        sandbox_id: sandbox_id.to_owned(),
+        name: status.labels.get(labels::CONTAINER_NAME).cloned().unwrap_or(metadata.name),
+        attempt: number(labels::RESTART_COUNT, 10).and_then(|n| u32::try_from(n).ok()).unwrap_or(metadata.attempt),
+        hash: number(labels::HASH, 16).unwrap_or(0),
+        state,
+        created_at: time(status.created_at).unwrap_or(Timestamp::UNIX_EPOCH),
+        started_at: time(status.started_at),
+        finished_at: time(status.finished_at),
+        exit_code: status.exit_code,
+        reason: status.reason,
+        message: [status.message, message].into_iter().filter(|m| !m.is_empty()).collect::<Vec<_>>().join(": "),
+        image: status.annotations.get(labels::IMAGE).cloned().or(shown).unwrap_or_default(),
+        image_ref: status.image_ref,
+        log_path: status.log_path,
+        resources: status.resources.and_then(|r| r.linux),
+        user: status.user.and_then(|u| u.linux),
+        id: status.id,
+    }
+}
+
+/// What a container left in its termination file, or at the end of its log when it wants that.
+async fn termination_message(status: &v1::ContainerStatus) -> String {
+    let Some(path) = status.annotations.get(labels::TERMINATION_PATH) else { return String::new() };
+    let mount = status.mounts.iter().find(|m| m.container_path == *path);
+    let file = mount.map(|m| PathBuf::from(&m.host_path));
+    let from_log = status.exit_code != 0
+        && status.annotations.get(labels::TERMINATION_POLICY).map(String::as_str) == Some("FallbackToLogsOnError");
+    let log = from_log.then(|| PathBuf::from(&status.log_path));
+    let read = tokio::task::spawn_blocking(move || {
+        let text = file.map(|f| head(&f, MAX_MESSAGE)).unwrap_or_default();
+        if text.is_empty() { log.map(|l| log_tail(&l)).unwrap_or_default() } else { text }
+    });
+    read.await.unwrap_or_default()
+}
+
+fn head(path: &Path, limit: u64) -> String {
+    use std::io::Read as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+    // The container owns this file: it may have become a link or a pipe.
+    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+    let options = std::fs::OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path);
+    let Ok(file) = options.and_then(|f| Ok((f.metadata()?.is_file(), f))) else { return String::new() };
+    let mut out = Vec::new();
+    if !file.0 || file.1.take(limit).read_to_end(&mut out).is_err() {
+        return String::new();
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+fn log_tail(path: &Path) -> String {
+    use std::io::{Read as _, Seek as _, SeekFrom};
+    let read = || -> std::io::Result<Vec<u8>> {
+        let mut file = std::fs::File::open(path)?;
+        let size = file.metadata()?.len();
+        file.seek(SeekFrom::Start(size.saturating_sub(4 * MAX_MESSAGE_FROM_LOG)))?;
+        let mut out = Vec::new();
+        file.take(4 * MAX_MESSAGE_FROM_LOG).read_to_end(&mut out)?;
+        Ok(out)
+    };
+    let raw = read().unwrap_or_default();
+    let mut printer = crate::logs::line::Printer::new(crate::logs::line::Options::default());
+    let mut text = Vec::new();
+    raw.split(|b| *b == b'\n').for_each(|line| printer.print(line, &mut text));
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().collect();
+    let mut tail = lines[lines.len().saturating_sub(MAX_MESSAGE_LINES)..].join("\n");
+    if !tail.is_empty() {
+        tail.push('\n');
+    }
+    let mut from = tail.len().saturating_sub(usize::try_from(MAX_MESSAGE_FROM_LOG).unwrap_or(usize::MAX));
+    while !tail.is_char_boundary(from) {
+        from += 1;
+    }
+    tail.split_off(from)
+}
+
+fn image(image: v1::Image) -> Image {
+    Image {
+        id: image.id,
+        tags: image.repo_tags,
+        digests: image.repo_digests,
+        size: image.size,
+        uid: image.uid.map(|v| v.value),
+        username: image.username,
+        pinned: image.pinned,
+    }
+}
+
+#[async_trait]
+impl Runtime for CriRuntime {
+    async fn health(&self) -> Result<Health> {
+        let version = self.client.version().await?;
+        let status = self.client.status().await?;
+        let mut out = Health { name: version.runtime_name, version: version.runtime_version, ..Health::default() };
+        for condition in status.status.into_iter().flat_map(|s| s.conditions).filter(|c| !c.status) {
+            let text = format!("{}=false reason:{} message:{}", condition.r#type, condition.reason, condition.message);
+            match condition.r#type.as_str() {
+                "RuntimeReady" => out.runtime_problem = Some(text),
+                "NetworkReady" => out.network_problem = Some(text),
+                _ => {}
+            }
+        }
+        out.handlers = status
+            .runtime_handlers
+            .into_iter()
+            .map(|h| {
+                let features = h.features.unwrap_or_default();
+                (h.name, features.recursive_read_only_mounts, features.user_namespaces)
+            })
+            .collect();
+        Ok(out)
+    }
+
+    async fn list(&self) -> Result<BTreeMap<String, Summary>> {
+        let (sandboxes, containers) =
+            tokio::try_join!(self.client.list_pod_sandbox(None), self.client.list_containers(None))?;
+        let mut out: BTreeMap<String, Summary> = BTreeMap::new();
+        for sandbox in sandboxes {
+            let metadata = sandbox.metadata.clone().unwrap_or_default();
+            let entry = out.entry(metadata.uid).or_default();
+            entry.namespace = metadata.namespace;
+            entry.name = metadata.name;
+            entry.sandboxes.insert(sandbox.id.clone(), sandbox.state() == v1::PodSandboxState::SandboxReady);
+        }
+        for container in containers {
+            let label = |key: &str| container.labels.get(key).cloned().unwrap_or_default();
+            let uid = label(labels::POD_UID);
+            if uid.is_empty() {
+                continue;
+            }
+            let entry = out.entry(uid).or_default();
+            if entry.name.is_empty() {
+                (entry.namespace, entry.name) = (label(labels::POD_NAMESPACE), label(labels::POD_NAME));
+            }
+            entry.containers.insert(container.id, container.state);
+        }
+        Ok(out)
+    }
+
+    async fn pod(&self, uid: &str) -> Result<PodState> {
+        let sandboxes = v1::PodSandboxFilter { label_selector: by_uid(uid), ..Default::default() };
+        let containers = v1::ContainerFilter { label_selector: by_uid(uid), ..Default::default() };
+        let (sandboxes, containers) = tokio::try_join!(
+            self.client.list_pod_sandbox(Some(sandboxes)),
+            self.client.list_containers(Some(containers))
+        )?;
+        let mut out = PodState::default();
+        for listed in sandboxes {
+            let status = match self.client.pod_sandbox_status(&listed.id).await {
+                Ok(status) => status,
+                Err(error) if error.is_not_found() => continue,
+                Err(error) => return Err(error),
+            };
+            let ready = status.state() == v1::PodSandboxState::SandboxReady;
+            let options = status.linux.and_then(|l| l.namespaces).and_then(|n| n.options);
+            let network = status.network.unwrap_or_default();
+            let more = network.additional_ips.into_iter().map(|i| i.ip);
+            out.sandboxes.push(Sandbox {
+                id: status.id,
+                attempt: status.metadata.unwrap_or_default().attempt,
+                ready,
+                created_at: time(status.created_at).unwrap_or(Timestamp::UNIX_EPOCH),
+                // A dead sandbox may still be shown with the address it had.
+                ips: std::iter::once(network.ip).chain(more).filter(|ip| ready && !ip.is_empty()).collect(),
+                host_network: options.is_some_and(|o| o.network() == v1::NamespaceMode::Node),
+            });
+        }
+        for listed in containers {
+            out.containers.extend(self.container(listed).await?);
+        }
+        out.sandboxes.sort_by_key(|s| std::cmp::Reverse(s.created_at));
+        out.containers.sort_by_key(|c| std::cmp::Reverse((c.created_at, c.attempt)));
+        Ok(out)
+    }
+
+    async fn hints(&self, found: mpsc::Sender<Hint>) -> Result<()> {
+        let lost = |what: &str| Error::Unavailable(format!("the stream of {what} ended"));
+        match self.client.container_events().await {
+            Ok(mut events) => {
+                loop {
+                    match events.next().await {
+                        // Some servers refuse only once the stream is read.
+                        Some(Err(status)) if Error::from(status.clone()).is_unimplemented() => break,
+                        None => return Err(lost("container events")),
+                        Some(event) => {
+                            if found.send(Hint { id: event?.container_id }).await.is_err() {
+                                return Ok(());
+                            }
+                        }
+                    }
+                }
+            }
+            Err(Error::Unimplemented(_)) => {}
+            Err(error) => return Err(error),
+        }
+        let mut events = self.containerd.task_events().await?;
+        while let Some(event) = events.next().await {
+            if found.send(Hint { id: event?.container_id }).await.is_err() {
+                return Ok(());
+            }
+        }
+        Err(lost("task events"))
+    }
+
+    async fn run_sandbox(&self, config: v1::PodSandboxConfig, handler: &str) -> Result<String> {
+        self.client.run_pod_sandbox(config, handler).await
+    }
+
+    async fn stop_sandbox(&self, id: &str) -> Result<()> {
+        self.client.stop_pod_sandbox(id).await
+    }
+
+    async fn remove_sandbox(&self, id: &str) -> Result<()> {
+        self.client.remove_pod_sandbox(id).await
+    }
+
+    async fn create_container(
+        &self,
+        sandbox: &str,
+        config: v1::ContainerConfig,
+        sandbox_config: v1::PodSandboxConfig,
+    ) -> Result<String> {
+        self.client.create_container(sandbox, config, sandbox_config).await
+    }
+
+    async fn start_container(&self, id: &str) -> Result<()> {
+        self.client.start_container(id).await
+    }
+
+    async fn stop_container(&self, id: &str, grace: Duration) -> Result<()> {
+        self.client.stop_container(id, grace).await
+    }
+
+    async fn remove_container(&self, id: &str) -> Result<()> {
+        self.ended.lock().remove(id);
+        self.client.remove_container(id).await
+    }
+
+    async fn exec(&self, id: &str, command: &[String], timeout: Duration) -> Result<Output> {
+        let reply = self.client.exec_sync(id, command, timeout).await?;
+        Ok(Output { exit_code: reply.exit_code, stdout: reply.stdout, stderr: reply.stderr })
+    }
+
+    async fn reopen_log(&self, id: &str) -> Result<()> {
+        self.client.reopen_container_log(id).await
+    }
+
+    async fn image(&self, name: &str) -> Result<Option<Image>> {
+        Ok(self.client.image_status(name).await?.map(image))
+    }
+
+    async fn images(&self) -> Result<Vec<Image>> {
+        Ok(self.client.list_images().await?.into_iter().map(image).collect())
+    }
+
+    async fn pull(
+        &self,
+        name: &str,
+        auth: Option<v1::AuthConfig>,
+        sandbox: Option<v1::PodSandboxConfig>,
+    ) -> Result<String> {
+        self.client.pull_image(name, auth, sandbox).await
+    }
+
+    async fn downloading(&self) -> Result<Option<(u64, u64)>> {
+        match self.containerd.ingests().await {
+            Ok(ingests) if ingests.is_empty() => Ok(None),
+            Ok(ingests) => Ok(Some(ingests.iter().fold((0, 0), |(o, t), i| (o + i.offset, t + i.total)))),
+            Err(Error::Unimplemented(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn remove_image(&self, id: &str) -> Result<()> {
+        self.client.remove_image(id).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_log_stands_in_for_a_message() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("0.log");
+        let lines: String = (0..500).map(|n| format!("2026-01-01T00:00:00Z stderr F line {n}\n")).collect();
+        std::fs::write(&path, lines).expect("written");
+        let tail = log_tail(&path);
+        assert!(tail.ends_with("line 499\n") && tail.starts_with("line 420\n"), "{tail}");
+    }
+
+    #[test]
+    fn a_termination_file_that_became_something_else_is_not_read() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (file, link) = (dir.path().join("f"), dir.path().join("l"));
+        std::fs::write(&file, "x".repeat(5000)).expect("written");
+        std::os::unix::fs::symlink(&file, &link).expect("linked");
+        assert_eq!(head(&file, MAX_MESSAGE).len(), 4096);
+        assert_eq!(head(&link, MAX_MESSAGE), "");
+        assert_eq!(head(dir.path(), MAX_MESSAGE), "");
+    }
+}

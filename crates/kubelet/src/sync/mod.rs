@@ -1,4 +1,5 @@
 //! Making a pod what its spec says: the life of a pod, the plan, and the task that carries it out.
 
+pub mod crash;
 pub mod lifecycle;
 pub mod plan;

@@ -3,3 +3,5 @@
 pub mod atomic;
 pub mod beneath;
 pub mod files;
+pub mod mounts;
+pub mod setup;

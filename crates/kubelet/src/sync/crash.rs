@@ -1,0 +1,92 @@
+//! How long a container that keeps ending waits before it starts again. Pure.
+//!
+//! ```text
+//!  ends ─► starts at once ─► ends ─► 10 s ─► ends ─► 20 s ─► … 300 s;  ten minutes of running forget it
+//! ```
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use stdx::backoff::Policy;
+use stdx::clock::Instant;
+
+/// Upstream's times.
+pub const POLICY: Policy = Policy { initial: Duration::from_secs(10), max: Duration::from_secs(300) };
+
+/// A container may not start yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// The whole delay, as messages print it.
+    pub delay: Duration,
+    /// When it ends.
+    pub until: Instant,
+}
+
+/// Delays by container. One per pod: it ends with the pod.
+#[derive(Clone, Debug)]
+pub struct CrashLoop {
+    policy: Policy,
+    entries: HashMap<String, Entry>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    starts: u32,
+    last: Instant,
+}
+
+impl CrashLoop {
+    /// Nothing has crashed yet.
+    pub fn new(policy: Policy) -> Self {
+        Self { policy, entries: HashMap::new() }
+    }
+
+    /// Whether the container `key`, which ended at `ended`, may start at `now`; if so this counts
+    /// as a start. The key changes with the container's definition.
+    pub fn try_start(&mut self, key: &str, ended: Instant, now: Instant) -> Result<(), Wait> {
+        let Some(entry) = self.entries.get_mut(key) else {
+            self.entries.insert(key.to_owned(), Entry { starts: 1, last: now });
+            return Ok(());
+        };
+        if ended.since(entry.last) > self.policy.max * 2 {
+            *entry = Entry { starts: 1, last: now };
+            return Ok(());
+        }
+        let delay = self.policy.delay(entry.starts);
+        let until = ended + delay;
+        if now < until {
+            return Err(Wait { delay, until });
+        }
+        *entry = Entry { starts: entry.starts.saturating_add(1), last: now };
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_grow_and_are_forgotten() {
+        let mut crash = CrashLoop::new(POLICY);
+        let at = |s| Instant(Duration::from_secs(s));
+        let wait = |delay, until| Err(Wait { delay: Duration::from_secs(delay), until: at(until) });
+        assert_eq!(crash.try_start("c", at(0), at(0)), Ok(()));
+        assert_eq!(crash.try_start("c", at(1), at(1)), wait(10, 11));
+        assert_eq!(crash.try_start("other", at(1), at(1)), Ok(()));
+        assert_eq!(crash.try_start("c", at(1), at(11)), Ok(()));
+        assert_eq!(crash.try_start("c", at(12), at(13)), wait(20, 32));
+        assert_eq!(crash.try_start("c", at(12), at(32)), Ok(()));
+        let mut now = 32;
+        let mut delays = Vec::new();
+        for _ in 0..6 {
+            let Err(wait) = crash.try_start("c", at(now + 1), at(now + 1)) else { panic!("no delay") };
+            delays.push(wait.delay.as_secs());
+            now = wait.until.0.as_secs();
+            assert_eq!(crash.try_start("c", at(now - wait.delay.as_secs()), at(now)), Ok(()));
+        }
+        assert_eq!(delays, [40, 80, 160, 300, 300, 300]);
+        assert_eq!(crash.try_start("c", at(now + 601), at(now + 601)), Ok(()));
+        assert_eq!(crash.try_start("c", at(now + 602), at(now + 602)), wait(10, now + 612));
+    }
+}
