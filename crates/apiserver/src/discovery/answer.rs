@@ -67,6 +67,16 @@ pub fn hash(body: &[u8]) -> String {
 
 /// A body under a tag: 304 when the client has it already.
 pub fn cached(headers: &HeaderMap, media: &'static str, body: &Bytes, tag: &HeaderValue) -> transport::Response {
+    cached_with(headers, media, tag, || body.clone())
+}
+
+/// The same with a body that is made when it must be sent.
+pub fn cached_with(
+    headers: &HeaderMap,
+    media: &'static str,
+    tag: &HeaderValue,
+    body: impl FnOnce() -> Bytes,
+) -> transport::Response {
     let known = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|v| v.to_str().ok());
     let known = known.flat_map(|v| v.split(',')).any(|v| {
         let v = v.trim();
@@ -77,7 +87,7 @@ pub fn cached(headers: &HeaderMap, media: &'static str, body: &Bytes, tag: &Head
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         response
     } else {
-        let mut response = Response::new(transport::full(body.clone()));
+        let mut response = Response::new(transport::full(body()));
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
         response
     };
