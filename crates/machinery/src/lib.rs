@@ -19,6 +19,7 @@ pub mod managed;
 pub mod meta;
 pub mod names;
 pub mod patch;
+pub mod proto;
 pub mod quantity;
 pub mod schema;
 pub mod status;

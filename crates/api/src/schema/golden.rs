@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use machinery::decode::{self, Format, Strictness};
 use machinery::encode;
+use machinery::proto;
 use machinery::schema::Type;
 use serde_json::Value;
 
@@ -124,4 +125,58 @@ fn an_absent_part_is_written_as_go_writes_it() {
     let list = of("", "v1", "PodList").expect("PodList");
     let text = encode::json(&serde_json::json!({"items": []}), &list);
     assert_eq!(String::from_utf8_lossy(&text), r#"{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[]}"#);
+}
+
+#[test]
+fn golden_objects_are_the_same_in_protobuf() {
+    let Some(folder) = folder() else { return };
+    let mut failures = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("the folder opens") {
+        let path = entry.expect("an entry").path();
+        if path.extension().is_none_or(|e| e != "pb") || path.to_string_lossy().contains(".WatchEvent.") {
+            continue;
+        }
+        let text = std::fs::read_to_string(path.with_extension("json")).expect("the file opens");
+        let bytes = std::fs::read(&path).expect("the file opens");
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        failures.extend(same_from_protobuf(&name, &text, &bytes).err());
+    }
+    assert!(failures.is_empty(), "{} failed:\n{}", failures.len(), failures.join("\n"));
+}
+
+fn same_from_protobuf(name: &str, text: &str, bytes: &[u8]) -> Result<(), String> {
+    let value: Value = serde_json::from_str(text).map_err(|e| e.to_string())?;
+    let schema = schema_of(&value).ok_or_else(|| format!("{name}: no schema"))?;
+    let json = decode::decode(text.as_bytes(), Format::Json, &schema, Strictness::Strict)
+        .map_err(|e| format!("{name}: {e}"))?
+        .value;
+    let read = proto::decode(bytes, &schema).map_err(|e| format!("{name}: {e}"))?.value;
+    // The trees may differ in what the encoder writes anyway.
+    if encode::json(&read, &schema) != encode::json(&json, &schema) {
+        return Err(format!("{name}: reads as something else:\n{}", difference(&json, &read, String::new())));
+    }
+    let written = proto::encode(&json, &schema);
+    if written != bytes {
+        let at = written.iter().zip(bytes).take_while(|(a, b)| a == b).count();
+        let show = |b: &[u8]| b[at.saturating_sub(24)..(at + 24).min(b.len())].escape_ascii().to_string();
+        return Err(format!("{name}: at {at}\n  have {}\n  want {}", show(&written), show(bytes)));
+    }
+    Ok(())
+}
+
+/// The first place where two trees differ.
+fn difference(a: &Value, b: &Value, path: String) -> String {
+    match (a, b) {
+        (Value::Object(x), Value::Object(y)) => {
+            let keys = x.keys().chain(y.keys());
+            let none = Value::Null;
+            let at = keys.into_iter().find(|k| x.get(*k) != y.get(*k)).cloned().unwrap_or_default();
+            difference(x.get(&at).unwrap_or(&none), y.get(&at).unwrap_or(&none), format!("{path}.{at}"))
+        }
+        (Value::Array(x), Value::Array(y)) if x.len() == y.len() => {
+            let at = x.iter().zip(y).position(|(a, b)| a != b).unwrap_or(0);
+            difference(&x[at], &y[at], format!("{path}[{at}]"))
+        }
+        _ => format!("  {path}: json {a} protobuf {b}"),
+    }
 }

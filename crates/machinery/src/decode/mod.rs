@@ -13,7 +13,7 @@ mod scalar;
 mod tests;
 mod tree;
 
-pub(crate) use scalar::{canonical_micro_time, canonical_time};
+pub(crate) use scalar::{canonical, canonical_micro_time, canonical_time};
 
 use serde::de::DeserializeSeed;
 use serde_json::{Map, Value};
@@ -117,7 +117,7 @@ fn finish(mut value: Value, state: tree::State<'_>, schema: &Type, strictness: S
                 map.insert("kind".to_owned(), Value::String(t.name().to_owned()));
             }
             if head.api_version.is_none() {
-                map.insert("apiVersion".to_owned(), Value::String(t.api_version()));
+                map.insert("apiVersion".to_owned(), Value::String(crate::encode::api_version(t)));
             }
         }
     } else if strictness == Strictness::Strict && !state.errors.is_empty() {
@@ -266,7 +266,7 @@ fn cannot_be_handled(head: &Head, t: TypeRef<'_>, text: &str) -> Box<Status> {
 }
 
 /// 400 for a body of another kind.
-fn other_kind(kind: &str, api_version: Option<&str>, schema: &Type) -> Box<Status> {
+pub(crate) fn other_kind(kind: &str, api_version: Option<&str>, schema: &Type) -> Box<Status> {
     let t = schema.get();
     let own = t.api_version();
     let (group, version) = match api_version.unwrap_or(&own).split_once('/') {

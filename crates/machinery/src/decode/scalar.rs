@@ -77,6 +77,13 @@ pub(super) fn string(scalar: Scalar, text: Cow<'_, str>) -> Outcome {
     }))
 }
 
+/// The canonical form of a scalar's text; `None` is no value.
+pub(crate) fn canonical(scalar: Scalar, text: Cow<'_, str>) -> Result<Option<Value>, String> {
+    string(scalar, text).map_err(|misfit| match misfit {
+        Misfit::Text(text) | Misfit::Type(text, _) => text,
+    })
+}
+
 fn bad_time(text: &str, layout: &str) -> Misfit {
     let first = layout.get(..4).unwrap_or_default();
     Misfit::Text(format!("parsing time {text:?} as {layout:?}: cannot parse {text:?} as {first:?}"))

@@ -227,7 +227,7 @@ impl Writer<'_> {
 }
 
 /// The types of `meta.k8s.io/v1` that are served under plain `v1`.
-fn api_version(t: TypeRef<'_>) -> String {
+pub(crate) fn api_version(t: TypeRef<'_>) -> String {
     let plain = t.package() == "meta/v1"
         && !matches!(t.name(), "Table" | "PartialObjectMetadata" | "PartialObjectMetadataList");
     if plain { t.version().to_owned() } else { t.api_version() }

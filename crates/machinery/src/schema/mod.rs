@@ -33,6 +33,8 @@ pub struct Table {
     fields: Vec<FieldRow>,
     /// Per type with many fields: the indices of its fields sorted by name.
     sorted: Vec<u8>,
+    /// Per type: the indices of its declared fields sorted by protobuf tag.
+    by_tag: Vec<u8>,
     shapes: Vec<ShapeRow>,
     extras: Vec<Extra>,
     /// `(package, type)` in the order of their names.
@@ -54,6 +56,7 @@ struct TypeRow {
     /// The fields as declared, embedded structs as one field.
     declared: (u16, u16),
     sorted: u32,
+    by_tag: u32,
     atomic: bool,
     union: bool,
     /// It has `kind` and `apiVersion` of its own.
@@ -246,6 +249,14 @@ impl<'a> Field<'a> {
         ShapeRef { table: self.table, shape: self.row.shape }
     }
 
+    /// A list that is a message of its own in protobuf. (In maps every list is.)
+    pub(crate) fn wrapped_list(self) -> bool {
+        match self.table.shapes[usize::from(self.row.shape)] {
+            ShapeRow::List(_, name) => matches!(self.table.str(name.name), "Verbs" | "ExtraValue"),
+            _ => false,
+        }
+    }
+
     /// The Go name of the field's type, as error texts print it: `int32`, `v1.RestartPolicy`.
     pub fn go_name(self) -> String {
         self.table.go_name(self.row.shape)
@@ -398,6 +409,13 @@ impl<'a> TypeRef<'a> {
     pub fn declared(self) -> impl ExactSizeIterator<Item = Field<'a>> + Clone {
         let table = self.table;
         self.rows(self.row().declared).iter().map(move |row| Field { table, row })
+    }
+
+    /// The fields as declared, in the order of their protobuf tags.
+    pub(crate) fn tagged(self) -> impl ExactSizeIterator<Item = Field<'a>> + Clone {
+        let (table, rows) = (self.table, self.rows(self.row().declared));
+        let start = self.row().by_tag as usize;
+        table.by_tag[start..start + rows.len()].iter().map(move |i| Field { table, row: &rows[usize::from(*i)] })
     }
 
     /// The field of this name in JSON.

@@ -39,6 +39,7 @@ impl Table {
             types: Vec::new(),
             fields: Vec::new(),
             sorted: Vec::new(),
+            by_tag: Vec::new(),
             shapes: Vec::new(),
             extras: vec![Extra::default()],
             index: Vec::new(),
@@ -102,6 +103,14 @@ impl Table {
     }
 
     fn sort(&mut self) -> Result<()> {
+        for index in 0..self.types.len() {
+            let (start, end) = self.types[index].declared;
+            let rows = &self.fields[usize::from(start)..usize::from(end)];
+            let mut order: Vec<u8> = (0..rows.len()).filter_map(|i| u8::try_from(i).ok()).collect();
+            order.sort_by_key(|i| rows[usize::from(*i)].tag);
+            self.types[index].by_tag = u32::try_from(self.by_tag.len()).map_err(|_| "too many fields")?;
+            self.by_tag.append(&mut order);
+        }
         for index in 0..self.types.len() {
             let (start, end) = self.types[index].json;
             let rows = &self.fields[usize::from(start)..usize::from(end)];
@@ -191,6 +200,7 @@ impl<'t> Source<'t> {
                         json: (0, 0),
                         declared: (0, 0),
                         sorted: 0,
+                        by_tag: 0,
                         atomic: markers.contains(&"atomic"),
                         union: markers.contains(&"union"),
                         root: false,
