@@ -91,5 +91,6 @@ async fn non_resource(call: &Call) -> status::Result<Response> {
     if let Some(response) = call.server.discovery.respond(path, &call.headers) {
         return response;
     }
-    Ok(not_found())
+    let hash = call.query.get("hash");
+    call.server.openapi.respond(path, hash, &call.headers).unwrap_or_else(|| Ok(not_found()))
 }

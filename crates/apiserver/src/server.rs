@@ -24,7 +24,9 @@ use crate::chain;
 use crate::discovery::Discovery;
 use crate::fairness::Fairness;
 use crate::health::{Check, Health};
+use crate::openapi::OpenApi;
 use crate::registry::catalogue::Catalogue;
+use crate::registry::claims::Claims;
 use crate::security::Security;
 
 /// What an API server is made of.
@@ -59,10 +61,12 @@ pub struct ApiServer {
     pub catalogue: Catalogue,
     pub cachers: Arc<Cachers>,
     pub security: Security,
+    pub claims: Arc<Claims>,
     pub journal: Journal,
     pub health: Health,
     pub fairness: Fairness,
     pub discovery: Discovery,
+    pub openapi: OpenApi,
     /// Requests that panicked.
     pub panics: AtomicU64,
     authenticators: Vec<Arc<dyn Authenticator>>,
@@ -80,6 +84,11 @@ impl ApiServer {
         let stores = Stores { durable: config.store, memory: config.memory };
         let cachers = Cachers::start(&stores, kinds::stored(), &config.clock, config.limits, stage).await?;
         let (clock, rng) = (config.clock.clone(), config.rng.clone());
+        let claims = Claims::new(stores.durable.clone(), clock.clone(), rng.clone(), &config.options);
+        let claims = Arc::new(claims);
+        if let Some(services) = kinds::find("", "v1", "services") {
+            stage.spawn(claims.clone().repair(services, stage.clone()));
+        }
         let security = Security::new(cachers.clone(), config.service_accounts, clock, rng);
         let mut authenticators: Vec<Arc<dyn Authenticator>> = vec![Arc::new(InProcessAuthenticator)];
         if let Some(roots) = config.client_ca {
@@ -87,6 +96,7 @@ impl ApiServer {
         }
         authenticators.push(security.tokens.clone());
         let bootstrapped = Arc::new(AtomicBool::new(false));
+        let openapi = OpenApi::new(kinds::ALL, config.version.as_str());
         let server = Arc::new(Self {
             clock: config.clock,
             rng: config.rng,
@@ -95,10 +105,12 @@ impl ApiServer {
             catalogue: Catalogue::new(kinds::ALL, &cachers, &stores),
             cachers,
             security,
+            claims,
             journal: Journal::default(),
             health: health(&bootstrapped, stage),
             fairness: Fairness::default(),
             discovery: Discovery::new(kinds::ALL, config.address),
+            openapi,
             panics: AtomicU64::new(0),
             authenticators,
             kubelet_client: config.kubelet_client,
@@ -164,6 +176,7 @@ fn health(bootstrapped: &Arc<AtomicBool>, stage: &Stage) -> Health {
         Check::new("etcd-readiness", || true).ready_only(),
         Check::new("informer-sync", || true).ready_only(),
         Check::done("poststarthook/start-system-namespaces-controller", bootstrapped),
+        Check::done("poststarthook/start-service-ip-repair-controllers", bootstrapped),
         Check::done("poststarthook/rbac/bootstrap-roles", bootstrapped),
         Check::done("poststarthook/scheduling/bootstrap-system-priority-classes", bootstrapped),
         Check::done("poststarthook/start-kubernetes-service-cidr-controller", bootstrapped),

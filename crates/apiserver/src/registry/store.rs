@@ -11,7 +11,7 @@
 //! A dry run is the same with a store that does not write and claims that are not taken.
 
 use bytes::Bytes;
-use kinds::{AnyKind, Ctx, User, Verb};
+use kinds::{AnyKind, Claim, Ctx, User, Verb};
 use machinery::managed::{self, Manager};
 use machinery::status::{self, GroupResource, Status};
 use machinery::{encode, meta, names};
@@ -19,6 +19,7 @@ use serde_json::Value;
 use storage::{Committed, Expect, Op, Urgency};
 
 use super::catalogue::Resource;
+use super::claims::{Fulfilled, Owner};
 use super::{deletion, metadata};
 use crate::admission::Attributes;
 use crate::audit::causes::{Causes, Record};
@@ -113,6 +114,7 @@ pub async fn create(write: &Write<'_>, object: Value) -> status::Result<Written>
             meta::set_name(&mut named, &names::generate(&base, &server.rng));
         }
         let name = meta::name(&named).to_owned();
+        let claimed = write.claim(&ctx, &mut named, None).await?;
         let outcome: status::Result<_> = async {
             let finished = kind.finish(&ctx, &mut named, None)?;
             write.refuse(&named, &finished.errors)?;
@@ -124,6 +126,7 @@ pub async fn create(write: &Write<'_>, object: Value) -> status::Result<Written>
         match outcome {
             Ok((more, committed)) => {
                 warnings.extend(more);
+                write.keep(claimed).await;
                 if let Some(committed) = committed {
                     meta::set_resource_version(&mut named, &committed.revision.to_string());
                     write.record("create", &name, committed.revision);
@@ -131,6 +134,7 @@ pub async fn create(write: &Write<'_>, object: Value) -> status::Result<Written>
                 return Ok(Written { object: named, created: true, changed: true, warnings });
             }
             Err(status) => {
+                write.give_back(claimed).await;
                 if !(generated && status.is("AlreadyExists")) {
                     return Err(status);
                 }
@@ -242,14 +246,21 @@ impl<'a> Write<'a> {
         self.admit(Verb::Update, Some(old), &mut new).await?;
         metadata::drop_duplicate_owners(&mut new);
         metadata::carry(self.resource, &mut new, old)?;
-        let outcome = self.finish_update(&ctx, current, &mut new, &mut warnings).await;
-        match outcome {
+        let claimed = self.claim(&ctx, &mut new, Some(old)).await?;
+        match self.finish_update(&ctx, current, &mut new, &mut warnings).await {
             Ok(Some((changed, revision))) => {
+                self.keep(claimed).await;
                 meta::set_resource_version(&mut new, &revision.to_string());
                 Ok(Some(Written { object: new, created: false, changed, warnings }))
             }
-            Ok(None) => Ok(None),
-            Err(status) => Err(status),
+            Ok(None) => {
+                self.give_back(claimed).await;
+                Ok(None)
+            }
+            Err(status) => {
+                self.give_back(claimed).await;
+                Err(status)
+            }
         }
     }
 
@@ -273,7 +284,7 @@ impl<'a> Write<'a> {
         }
         let expect = Expect::At(current.revision);
         if deletion::is_released(kind, new) {
-            let revision = match self.remove(current.revision).await? {
+            let revision = match self.remove(old, current.revision).await? {
                 Removal::Done(revision) => revision,
                 Removal::Conflict => return Ok(None),
             };
@@ -304,7 +315,7 @@ impl<'a> Write<'a> {
             // As the cache has it, which may be behind.
             deletion::Step::Pending if !current.fresh => Ok(None),
             deletion::Step::Pending => Ok(Some(Deleted::Marked(object.clone()))),
-            deletion::Step::Remove => match self.remove(current.revision).await? {
+            deletion::Step::Remove => match self.remove(object, current.revision).await? {
                 Removal::Conflict => Ok(None),
                 Removal::Done(revision) => {
                     let mut last = object.clone();
@@ -325,6 +336,37 @@ impl<'a> Write<'a> {
                 }
             }
         }
+    }
+
+    /// Takes what the object needs that must be unique, and writes it into the object.
+    async fn claim(&self, ctx: &Ctx<'_>, object: &mut Value, old: Option<&Value>) -> status::Result<Claimed> {
+        if self.depth == Depth::Direct {
+            return Ok(Claimed::default());
+        }
+        let claims = self.resource.kind.claims(ctx, object, old)?;
+        let mut claimed = Claimed { release: claims.release, ..Claimed::default() };
+        if !claims.take.is_empty() {
+            let owner = self.owner(meta::name(object));
+            claimed.taken = self.server.claims.take(&owner, &claims.take, object, self.dry_run).await?;
+            claimed.taken.write(object);
+        }
+        Ok(claimed)
+    }
+
+    /// The write happened: what it no longer needs is free.
+    async fn keep(&self, claimed: Claimed) {
+        if !claimed.release.is_empty() && !self.dry_run {
+            self.server.claims.release(&self.owner(self.name), &claimed.release).await;
+        }
+    }
+
+    /// The write did not happen: what it took is free.
+    async fn give_back(&self, claimed: Claimed) {
+        self.server.claims.give_back(claimed.taken).await;
+    }
+
+    fn owner(&self, name: &str) -> Owner {
+        Owner { namespace: self.namespace.to_owned(), name: name.to_owned() }
     }
 
     /// Notes whose fields these are. Status belongs to the `status` subresource, the rest to the
@@ -455,7 +497,7 @@ impl<'a> Write<'a> {
     }
 
     /// Removes the object and gives back what it held.
-    async fn remove(&self, revision: u64) -> status::Result<Removal> {
+    async fn remove(&self, object: &Value, revision: u64) -> status::Result<Removal> {
         if self.dry_run {
             return Ok(Removal::Done(revision));
         }
@@ -463,6 +505,10 @@ impl<'a> Write<'a> {
         match self.resource.store()?.commit(Op::Delete { key, expect: Expect::At(revision) }).await {
             Ok(committed) => {
                 self.record("delete", self.name, committed.revision);
+                let held = self.resource.kind.held(object)?;
+                if !held.is_empty() {
+                    self.server.claims.release(&self.owner(self.name), &held).await;
+                }
                 Ok(Removal::Done(committed.revision))
             }
             Err(storage::Error::Conflict { current: Some(_) }) => Ok(Removal::Conflict),
@@ -481,6 +527,13 @@ impl<'a> Write<'a> {
             other => Status::internal(other),
         }
     }
+}
+
+/// What a write has taken, and what it will no longer need once it has happened.
+#[derive(Default)]
+struct Claimed {
+    taken: Fulfilled,
+    release: Vec<Claim>,
 }
 
 /// Whether a removal happened.
