@@ -7,6 +7,7 @@ pub mod image;
 pub mod logs;
 pub mod pod;
 pub mod probe;
+pub mod report;
 pub mod runtime;
 pub mod status;
 pub mod sync;

@@ -1,0 +1,91 @@
+//! What the kubelet says about pods beside their status: events, and what they wait for.
+
+use api::types::core::v1::Pod;
+use client::events::{Recorder, Reference, Type};
+use client::waits::Publisher;
+
+use crate::pod::BoundPod;
+
+/// One thing that a pod waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wait {
+    pub code: &'static str,
+    pub on: String,
+    pub text: String,
+}
+
+/// Where events and Waits go.
+pub trait Report: Send + Sync + 'static {
+    /// Something happened to a pod, or to one of its containers.
+    fn event(&self, pod: &BoundPod, container: Option<&str>, kind: Type, reason: &str, message: String);
+    /// Something happened to the node.
+    fn node_event(&self, kind: Type, reason: &str, message: String);
+    /// All that the pod waits for now; what is not listed is over.
+    fn waits(&self, pod: &BoundPod, waits: &[Wait]);
+}
+
+/// Reports to the API server.
+pub struct ApiReport {
+    pub recorder: Recorder,
+    pub waits: Publisher,
+    pub node: Reference,
+}
+
+/// A pod as events refer to it.
+pub fn reference(pod: &BoundPod) -> Reference {
+    Reference::to::<Pod>(pod.object())
+}
+
+/// Where in the pod's spec a container is.
+pub fn field_path(pod: &BoundPod, container: &str) -> String {
+    let list = if pod.is_init(container) { "initContainers" } else { "containers" };
+    format!("spec.{list}{{{container}}}")
+}
+
+impl Report for ApiReport {
+    fn event(&self, pod: &BoundPod, container: Option<&str>, kind: Type, reason: &str, message: String) {
+        let mut regarding = reference(pod);
+        if let Some(container) = container {
+            regarding = regarding.field(field_path(pod, container));
+        }
+        self.recorder.event(&regarding, kind, reason, message);
+    }
+
+    fn node_event(&self, kind: Type, reason: &str, message: String) {
+        self.recorder.event(&self.node, kind, reason, message);
+    }
+
+    fn waits(&self, pod: &BoundPod, waits: &[Wait]) {
+        let object = reference(pod);
+        for wait in waits {
+            self.waits.publish(&object, wait.code, wait.on.clone(), wait.text.clone());
+        }
+        let codes: Vec<&str> = waits.iter().map(|w| w.code).collect();
+        self.waits.keep_only(&object, &codes);
+    }
+}
+
+/// Keeps what was reported, for tests.
+#[cfg(test)]
+#[derive(Clone, Default)]
+pub struct FakeReport {
+    pub events: std::sync::Arc<parking_lot::Mutex<Vec<String>>>,
+    pub waiting: std::sync::Arc<parking_lot::Mutex<std::collections::BTreeMap<String, Vec<Wait>>>>,
+}
+
+#[cfg(test)]
+impl Report for FakeReport {
+    fn event(&self, _: &BoundPod, container: Option<&str>, kind: Type, reason: &str, message: String) {
+        let container = container.map(|c| format!("[{c}] ")).unwrap_or_default();
+        let kind = if matches!(kind, Type::Warning) { "!" } else { "" };
+        self.events.lock().push(format!("{kind}{reason} {container}{message}"));
+    }
+
+    fn node_event(&self, _: Type, reason: &str, message: String) {
+        self.events.lock().push(format!("node {reason} {message}"));
+    }
+
+    fn waits(&self, pod: &BoundPod, waits: &[Wait]) {
+        self.waiting.lock().insert(pod.uid.clone(), waits.to_vec());
+    }
+}
