@@ -28,7 +28,11 @@ impl Fields {
     pub(super) fn insert(&mut self, path: &[String]) {
         match path {
             [] => self.own = true,
-            [first, rest @ ..] => self.below.entry(first.clone()).or_default().insert(rest),
+            // Most paths share their start with the one before: no copy of the element is made then.
+            [first, rest @ ..] => match self.below.get_mut(first) {
+                Some(child) => child.insert(rest),
+                None => self.below.entry(first.clone()).or_default().insert(rest),
+            },
         }
     }
 
