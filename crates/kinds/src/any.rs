@@ -26,6 +26,10 @@ impl<K: Kind> AnyKind for K {
         }
     }
 
+    fn round_trip(&self, object: &mut Value) -> status::Result<()> {
+        view::edit(object, |_: &mut K::Object| ())
+    }
+
     fn defaults(&self, ctx: &Ctx, object: &mut Value) -> status::Result<()> {
         if !K::HAS_DEFAULTS {
             return Ok(());
@@ -69,7 +73,7 @@ impl<K: Kind> AnyKind for K {
 
     fn validate(&self, ctx: &Ctx, new: &Value, old: Option<&Value>) -> status::Result<FieldErrors> {
         let old_view: Option<K::Object> = old.map(view::read).transpose()?;
-        Ok(validate::<K>(ctx, new, &view::read(new)?, old.zip(old_view.as_ref())))
+        Ok(validate::<K>(ctx, new, &view::read(new)?, old.zip(old_view.as_ref()), missing::<K>(new)))
     }
 
     fn warnings(&self, ctx: &Ctx, new: &Value, old: Option<&Value>) -> Vec<String> {
@@ -85,6 +89,7 @@ impl<K: Kind> AnyKind for K {
             None => prepare_create(shape, new),
             Some(old) => keep_from_old(shape, ctx.subresource, new, old),
         }
+        let missing = missing::<K>(new);
         let managed = take_managed_fields(new);
         let mut view: K::Object = view::read(new)?;
         match &old_view {
@@ -99,8 +104,11 @@ impl<K: Kind> AnyKind for K {
             move_generation(shape, ctx.subresource, new, old);
         }
         Ok(Finished {
-            errors: validate::<K>(ctx, new, &view, old.zip(old_view.as_ref())),
-            warnings: <K as Kind>::warnings(ctx, &view, old_view.as_ref()),
+            errors: validate::<K>(ctx, new, &view, old.zip(old_view.as_ref()), missing),
+            warnings: match is_main(ctx.subresource) {
+                true => <K as Kind>::warnings(ctx, &view, old_view.as_ref()),
+                false => Vec::new(),
+            },
         })
     }
 
@@ -149,7 +157,10 @@ impl<K: Kind> AnyKind for K {
     }
 
     fn row_of_bytes(&self, object: &[u8], now: Timestamp) -> status::Result<(Vec<Cell>, RowConditions)> {
-        Ok((<K as Kind>::columns().row)(&view::read_bytes(object)?, now))
+        match <K as Kind>::stored_as() {
+            Some(stored) => stored.row_of_bytes(object, now),
+            None => Ok((<K as Kind>::columns().row)(&view::read_bytes(object)?, now)),
+        }
     }
 
     fn stored_as(&self) -> Option<&'static dyn AnyKind> {
@@ -173,8 +184,21 @@ fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
+/// Required fields that the tree lacks. Asked before the view is written back, which fills them.
+fn missing<K: Kind>(tree: &Value) -> Vec<(Path, &'static str)> {
+    let absent = |pointer: &str| tree.pointer(pointer).is_none_or(Value::is_null);
+    let path = |pointer: &str| Path::new(pointer.trim_start_matches('/').replace('/', "."));
+    K::REQUIRED.iter().filter(|(p, _)| absent(p)).map(|(p, detail)| (path(p), *detail)).collect()
+}
+
 /// The mistakes in one object, or in its change from `old` (tree and view).
-fn validate<K: Kind>(ctx: &Ctx, tree: &Value, view: &K::Object, old: Option<(&Value, &K::Object)>) -> FieldErrors {
+fn validate<K: Kind>(
+    ctx: &Ctx,
+    tree: &Value,
+    view: &K::Object,
+    old: Option<(&Value, &K::Object)>,
+    missing: Vec<(Path, &'static str)>,
+) -> FieldErrors {
     let mut errors = FieldErrors::new();
     let shape = &K::SHAPE;
     if shape.keep != Keep::Virtual {
@@ -191,20 +215,15 @@ fn validate<K: Kind>(ctx: &Ctx, tree: &Value, view: &K::Object, old: Option<(&Va
         Some(_) if !is_main(ctx.subresource) => return errors,
         _ => {}
     }
-    let mut missing: Vec<Path> = Vec::new();
-    for (pointer, detail) in K::REQUIRED {
-        if tree.pointer(pointer).is_none_or(Value::is_null) {
-            let path = Path::new(pointer.trim_start_matches('/').replace('/', "."));
-            errors.required(&path, *detail);
-            missing.push(path);
-        }
+    for (path, detail) in &missing {
+        errors.required(path, *detail);
     }
     let mut own = FieldErrors::new();
     <K as Kind>::validate(ctx, view, &mut own);
     if let Some((_, old)) = old {
         <K as Kind>::validate_update(ctx, view, old, &mut own);
     }
-    own.0.retain(|error| !missing.contains(&error.path));
+    own.0.retain(|error| !missing.iter().any(|(path, _)| *path == error.path));
     errors.extend(own);
     // The same mistake may be found on the way to the new object and in the change.
     let mut unique: Vec<machinery::field::FieldError> = Vec::with_capacity(errors.len());

@@ -7,8 +7,12 @@ use machinery::field::{FieldErrors, Path};
 use machinery::names;
 
 use crate::cells;
+use crate::check;
 use crate::kind::{Cell, Column, Columns, Ctx, Kind, RowConditions, Selectable};
 use crate::shape::{Keep, Shape};
+
+const WORD_LIMIT: usize = 128;
+const TEXT_LIMIT: usize = 1024;
 
 pub struct Event;
 
@@ -53,21 +57,29 @@ impl Kind for Event {
     }
 
     fn validate(_ctx: &Ctx, event: &Self::Object, errors: &mut FieldErrors) {
-        belongs(&event.metadata.namespace, &event.involved_object.namespace, "involvedObject.namespace", errors);
-        if event.event_time.is_some() {
-            // An event of the newer kind, written the old way.
-            let path = |field: &str| Path::new(field);
-            for (text, field) in [
-                (&event.reporting_component, "reportingController"),
+        let Some(_) = event.event_time else {
+            let object = &event.involved_object.namespace;
+            belongs(&event.metadata.namespace, object, "involvedObject.namespace", errors);
+            return;
+        };
+        // An event of the newer kind, written the old way.
+        let namespace = event.metadata.namespace.as_deref().unwrap_or_default();
+        let object = event.involved_object.namespace.as_deref().unwrap_or_default();
+        if object.is_empty() && !matches!(namespace, "default" | "kube-system") {
+            errors.invalid(&Path::new("involvedObject.namespace"), object, "does not match event.namespace");
+        }
+        let component = event.reporting_component.as_deref().unwrap_or_default();
+        check::all(names::qualified_name(component), &Path::new("reportingComponent"), component, errors);
+        words(
+            [
+                (&event.reporting_component, "reportingComponent"),
                 (&event.reporting_instance, "reportingInstance"),
                 (&event.action, "action"),
                 (&event.reason, "reason"),
-            ] {
-                if text.as_deref().unwrap_or_default().is_empty() {
-                    errors.required(&path(field), "");
-                }
-            }
-        }
+            ],
+            errors,
+        );
+        text(&event.message, "message", errors);
     }
 
     fn columns() -> Columns<Self::Object> {
@@ -82,6 +94,26 @@ pub fn belongs(namespace: &Option<String>, object: &Option<String>, field: &str,
     let fits = if object.is_empty() { matches!(namespace, "" | "default") } else { object == namespace };
     if !fits {
         errors.invalid(&Path::new(field), object, "does not match event.namespace");
+    }
+}
+
+/// Short words that must be there.
+pub fn words<const N: usize>(words: [(&Option<String>, &str); N], errors: &mut FieldErrors) {
+    for (word, field) in words {
+        match word.as_deref().unwrap_or_default() {
+            "" => errors.required(&Path::new(field), ""),
+            word if word.len() > WORD_LIMIT => {
+                errors.invalid(&Path::new(field), "", format!("can have at most {WORD_LIMIT} characters"));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The sentence for people.
+pub fn text(text: &Option<String>, field: &str, errors: &mut FieldErrors) {
+    if text.as_ref().is_some_and(|text| text.len() > TEXT_LIMIT) {
+        errors.invalid(&Path::new(field), "", format!("can have at most {TEXT_LIMIT} characters"));
     }
 }
 

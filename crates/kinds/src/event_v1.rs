@@ -33,8 +33,6 @@ const NAMES: &[(&str, &str)] = &[
     ("deprecatedLastTimestamp", "lastTimestamp"),
     ("deprecatedCount", "count"),
 ];
-const NAME_LIMIT: usize = 128;
-const NOTE_LIMIT: usize = 1024;
 
 pub struct Event;
 
@@ -68,25 +66,17 @@ impl Kind for Event {
         event::belongs(&event.metadata.namespace, &regarding, "regarding.namespace", errors);
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         let controller = text(&event.reporting_controller);
-        let path = Path::new("reportingController");
-        if controller.is_empty() {
-            errors.required(&path, "");
-        }
-        check::all(names::qualified_name(&controller), &path, &controller, errors);
-        for (text, field) in [
-            (text(&event.reporting_instance), "reportingInstance"),
-            (text(&event.action), "action"),
-            (text(&event.reason), "reason"),
-        ] {
-            if text.is_empty() {
-                errors.required(&Path::new(field), "");
-            } else if text.len() > NAME_LIMIT {
-                errors.invalid(&Path::new(field), "", format!("can have at most {NAME_LIMIT} characters"));
-            }
-        }
-        if event.note.as_ref().is_some_and(|note| note.len() > NOTE_LIMIT) {
-            errors.invalid(&Path::new("note"), "", format!("can have at most {NOTE_LIMIT} characters"));
-        }
+        check::all(names::qualified_name(&controller), &Path::new("reportingController"), &controller, errors);
+        event::words(
+            [
+                (&event.reporting_controller, "reportingController"),
+                (&event.reporting_instance, "reportingInstance"),
+                (&event.action, "action"),
+                (&event.reason, "reason"),
+            ],
+            errors,
+        );
+        event::text(&event.note, "note", errors);
         let kind = text(&event.type_);
         if !matches!(kind.as_str(), "Normal" | "Warning") {
             errors.invalid(&Path::new("type"), "", format!("has invalid value: {kind}"));

@@ -36,9 +36,7 @@ impl Kind for IPAddress {
         }
         for (text, field) in [(&parent.resource, "resource"), (&parent.name, "name")] {
             if text.is_empty() {
-                if address.spec != Default::default() {
-                    errors.required(&path.child(field), "");
-                }
+                errors.required(&path.child(field), "");
             } else {
                 check::all(names::path_segment(text), &path.child(field), text, errors);
             }

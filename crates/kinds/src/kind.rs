@@ -374,6 +374,9 @@ pub trait AnyKind: Send + Sync + 'static {
     /// The schema of the whole object; encoding, decoding and patches are driven by it.
     fn schema(&self) -> machinery::schema::Type;
 
+    /// Reads the typed view and writes it back: the tree stays as it was unless it does not fit.
+    fn round_trip(&self, object: &mut Value) -> status::Result<()>;
+
     /// Fills unset fields. Fails only when the tree does not fit the type.
     fn defaults(&self, ctx: &Ctx, object: &mut Value) -> status::Result<()>;
 
@@ -426,7 +429,8 @@ pub trait AnyKind: Send + Sync + 'static {
     /// One row of the Table.
     fn row(&self, object: &Value, now: Timestamp) -> status::Result<(Vec<Cell>, RowConditions)>;
 
-    /// The same straight from stored bytes, which spares the tree.
+    /// The same straight from stored bytes (in the form of [`stored_as`](AnyKind::stored_as), where that
+    /// is another kind), which spares the tree.
     fn row_of_bytes(&self, object: &[u8], now: Timestamp) -> status::Result<(Vec<Cell>, RowConditions)>;
 
     /// The kind whose form is stored, when it is not this one: then reads convert with
@@ -441,5 +445,57 @@ pub trait AnyKind: Send + Sync + 'static {
     fn to_stored(&self, object: &mut Value);
 
     /// The stored form to this kind's, `kind` and `apiVersion` included.
+    #[expect(clippy::wrong_self_convention, reason = "it is the kind that knows the way, not the object")]
     fn from_stored(&self, object: &mut Value);
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn check(mut object: Value, kind: ClaimKind, pointers: [&str; 2], taken: &str) -> Value {
+        let [pointer, also] = pointers.map(str::to_owned);
+        let claim = Claim { kind, pointer, also: vec![also], field: String::new(), wanted: None };
+        claim.write(&mut object, taken);
+        object
+    }
+
+    #[test]
+    fn what_was_taken_is_written_where_the_claim_says() {
+        let address = ClaimKind::ClusterIp { v6: false };
+        let pointers = ["/spec/clusterIPs/0", "/spec/clusterIP"];
+        for spec in [json!({}), json!({"clusterIPs": []}), json!({"clusterIPs": ["old"]})] {
+            assert_eq!(
+                check(json!({"spec": spec}), address, pointers, "10.0.0.1"),
+                json!({"spec": {"clusterIPs": ["10.0.0.1"], "clusterIP": "10.0.0.1"}})
+            );
+        }
+        let port = ClaimKind::NodePort { protocol: "TCP" };
+        assert_eq!(
+            check(json!({"ports": [{}, {"nodePort": 1}]}), port, ["/ports/0/nodePort", "/ports/1/nodePort"], "30000"),
+            json!({"ports": [{"nodePort": 30000}, {"nodePort": 30000}]})
+        );
+    }
+
+    #[test]
+    fn a_pointer_that_leads_nowhere_writes_nothing() {
+        let address = ClaimKind::ClusterIp { v6: false };
+        let object = json!({"a": [1], "b": "text"});
+        assert_eq!(check(object.clone(), address, ["/a/5", "/b/c"], "x"), object);
+    }
+
+    #[test]
+    fn a_selectable_field_is_the_first_that_is_there() {
+        let field = Selectable::at("x", &["/a", "/b"]).or("none");
+        for (object, want) in [
+            (json!({"a": "1", "b": "2"}), "1"),
+            (json!({"a": "", "b": true}), "true"),
+            (json!({"b": 3}), "3"),
+            (json!({"a": null}), "none"),
+        ] {
+            assert_eq!(field.read(&object), want, "{object}");
+        }
+    }
 }

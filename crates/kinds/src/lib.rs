@@ -47,8 +47,8 @@ pub mod view;
 pub mod wait;
 
 pub use kind::{
-    AnyKind, Cell, Claim, ClaimKind, Claims, Column, Columns, Ctx, Fields, Finished, Kind, RowConditions, Selectable,
-    User, Verb,
+    AnyKind, Cell, Claim, ClaimKind, Claims, ClusterOptions, Column, Columns, Ctx, Fields, Finished, Kind,
+    RowConditions, Selectable, User, Verb,
 };
 pub use shape::{Keep, Scope, Shape};
 

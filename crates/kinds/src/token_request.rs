@@ -24,3 +24,31 @@ pub fn validate(request: &TokenRequest, errors: &mut FieldErrors) {
         errors.invalid(&path, seconds, "may not specify a duration larger than 2^32 seconds");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(seconds: Option<i64>) -> String {
+        let mut request = TokenRequest::default();
+        request.spec.get_or_insert_default().expiration_seconds = seconds;
+        defaults(&mut request);
+        let mut errors = FieldErrors::new();
+        validate(&request, &mut errors);
+        errors.to_string()
+    }
+
+    #[test]
+    fn a_token_lives_neither_too_short_nor_too_long() {
+        assert_eq!(check(None), "[]");
+        assert_eq!(check(Some(600)), "[]");
+        assert_eq!(
+            check(Some(599)),
+            "spec.expirationSeconds: Invalid value: 599: may not specify a duration less than 10 minutes"
+        );
+        assert_eq!(
+            check(Some(1 << 33)),
+            "spec.expirationSeconds: Invalid value: 8589934592: may not specify a duration larger than 2^32 seconds"
+        );
+    }
+}

@@ -38,7 +38,8 @@ pub fn pull_policy(image: &str) -> &'static str {
 
 /// The defaults of a pod.
 pub fn pod(pod: &mut Pod) {
-    if let Some(spec) = &mut pod.spec {
+    {
+        let spec = pod.spec.get_or_insert_default();
         for container in spec.init_containers.iter_mut().flatten().chain(&mut spec.containers) {
             requests_from_limits(&mut container.resources);
         }
@@ -71,9 +72,7 @@ pub fn pod(pod: &mut Pod) {
 
 /// The defaults of a pod template.
 pub fn template(template: &mut PodTemplateSpec) {
-    if let Some(spec) = &mut template.spec {
-        pod_spec(spec);
-    }
+    pod_spec(template.spec.get_or_insert_default());
 }
 
 /// `podIP` and the first of `podIPs` are one address; the single one wins when they differ.

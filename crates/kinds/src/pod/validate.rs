@@ -54,7 +54,7 @@ pub fn spec(spec: &PodSpec, place: Where, path: &Path, errors: &mut FieldErrors)
         check::all(names::qualified_name(&gate.condition_type), &path, &gate.condition_type, errors);
     }
     validate_scheduling::spread(spec, &path.child("topologySpreadConstraints"), errors);
-    gates(spec, &path.child("schedulingGates"), errors);
+    gates(spec, path, errors);
     host_aliases(spec, &path.child("hostAliases"), errors);
     let named = |name: &Option<String>, field: &str, rule: fn(&str) -> Vec<String>, errors: &mut FieldErrors| {
         if let Some(name) = name.as_deref().filter(|name| !name.is_empty()) {
@@ -106,15 +106,14 @@ pub fn spec(spec: &PodSpec, place: Where, path: &Path, errors: &mut FieldErrors)
 fn gates(spec: &PodSpec, path: &Path, errors: &mut FieldErrors) {
     let mut seen = BTreeSet::new();
     for (i, gate) in spec.scheduling_gates.iter().flatten().enumerate() {
-        let path = path.index(i);
+        let path = path.child("schedulingGates").index(i);
         check::all(names::qualified_name(&gate.name), &path, &gate.name, errors);
         if !seen.insert(&gate.name) {
             errors.duplicate(&path, gate.name.as_str());
         }
     }
     if !seen.is_empty() && spec.node_name.as_deref().is_some_and(|name| !name.is_empty()) {
-        let field = Path::new(path.as_str().trim_end_matches("schedulingGates").to_owned() + "nodeName");
-        errors.forbidden(&field, "cannot be set until all schedulingGates have been cleared");
+        errors.forbidden(&path.child("nodeName"), "cannot be set until all schedulingGates have been cleared");
     }
 }
 

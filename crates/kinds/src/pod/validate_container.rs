@@ -421,11 +421,7 @@ fn handle(handler: &LifecycleHandler, grpc: Option<i32>, around: &Around<'_>, pa
     }
     if let Some(sleep) = &handler.sleep {
         if next("sleep", errors) && !(0..=around.grace).contains(&sleep.seconds) {
-            let wrong = format!(
-                "must be non-negative and less than terminationGracePeriodSeconds ({}). \
-                 Enable AllowPodLifecycleSleepActionZeroValue feature gate for zero sleep.",
-                around.grace
-            );
+            let wrong = format!("must be non-negative and less than terminationGracePeriodSeconds ({})", around.grace);
             errors.invalid(&path.child("sleep"), sleep.seconds, wrong);
         }
     }
@@ -454,11 +450,9 @@ pub fn requirements(resources: &ResourceRequirements, path: &Path, errors: &mut 
     for (name, amount) in request_list {
         let Some(wanted) = resources::parse(amount) else { continue };
         match limit_list.get(name).and_then(resources::parse) {
-            Some(limit) if resources::is_exclusive(name) => {
-                if wanted != limit {
-                    let wrong = format!("must be equal to {name} limit of {limit}");
-                    errors.invalid(&requests, wanted.to_string(), wrong);
-                }
+            Some(limit) if resources::is_exclusive(name) && wanted != limit => {
+                let wrong = format!("must be equal to {name} limit of {limit}");
+                errors.invalid(&requests, wanted.to_string(), wrong);
             }
             Some(limit) if wanted > limit => {
                 let wrong = format!("must be less than or equal to {name} limit of {limit}");

@@ -26,7 +26,8 @@ pub fn pod(pod: &Pod) -> Vec<String> {
         if !wrong.is_empty() {
             out.push(format!(
                 "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; \
-                 a DNS label is recommended: {wrong:?}"
+                 a DNS label is recommended: [{}]",
+                wrong.join(" ")
             ));
         }
     }

@@ -13,6 +13,7 @@ use std::net::IpAddr;
 use api::types::core::v1::{Service, ServicePort, ServiceSpec};
 use machinery::field::{FieldErrors, Path};
 
+use super::validate::given_addresses;
 use super::{HEADLESS, is_external, is_headless, needs_health_check, type_of};
 use crate::kind::{Claim, ClaimKind, Claims, Ctx};
 
@@ -34,7 +35,12 @@ pub fn of(ctx: &Ctx, new: &mut Service, old: Option<&Service>, errors: &mut Fiel
         }
         None => first_address(spec),
     }
-    families(ctx, spec, old, errors);
+    if type_of(spec) != "ExternalName" {
+        given_addresses(spec, &Path::new("spec"), errors);
+    }
+    if errors.is_empty() {
+        families(ctx, spec, old, errors);
+    }
     if !errors.is_empty() {
         return Claims::default();
     }
@@ -143,6 +149,21 @@ fn families(ctx: &Ctx, spec: &mut ServiceSpec, old: Option<&ServiceSpec>, errors
         }
     }
     let policy = spec.ip_family_policy.clone().unwrap_or_default();
+    if let Some(old) = old.filter(|old| policy != SINGLE && type_of(old) != "ExternalName") {
+        let gone = |new: &Option<Vec<String>>, old: &Option<Vec<String>>| {
+            let count = |list: &Option<Vec<String>>| list.as_ref().map_or(0, Vec::len);
+            count(old) == 2 && count(new) == 1
+        };
+        for (gone, what) in [
+            (gone(&spec.cluster_ips, &old.cluster_ips), "cluster IP"),
+            (gone(&spec.ip_families, &old.ip_families), "IP family"),
+        ] {
+            if gone {
+                let wrong = format!("must be 'SingleStack' to release the secondary {what}");
+                errors.invalid(&path.child("ipFamilyPolicy"), policy.as_str(), wrong);
+            }
+        }
+    }
     // Going back to one family keeps the first of each list, unless the client changed the lists.
     if let Some(old) = old.filter(|_| policy == SINGLE) {
         let same = |a: &Option<Vec<String>>, b: &Option<Vec<String>>| {
@@ -306,11 +327,8 @@ fn taken(spec: &ServiceSpec, old: Option<&ServiceSpec>) -> Vec<Claim> {
         let mut open: BTreeMap<i32, usize> = BTreeMap::new();
         for (i, port) in ports(spec).enumerate() {
             match node_port(port) {
-                Some(number) => {
-                    if numbers.insert(number) {
-                        wanted.push(port_claim(i, port));
-                    }
-                }
+                Some(number) if numbers.insert(number) => wanted.push(port_claim(i, port)),
+                Some(_) => {}
                 None if allocates_node_ports(spec) => match open.get(&port.port) {
                     Some(at) => wanted[*at].also.push(format!("/spec/ports/{i}/nodePort")),
                     None => {

@@ -133,6 +133,11 @@ fn addresses(spec: &ServiceSpec, path: &Path, errors: &mut FieldErrors) {
     }
     let policy = spec.ip_family_policy.as_deref();
     check::one_of(policy, FAMILY_POLICIES, &path.child("ipFamilyPolicy"), errors);
+    given_addresses(spec, path, errors);
+}
+
+/// The part of it that must hold before addresses are allocated.
+pub fn given_addresses(spec: &ServiceSpec, path: &Path, errors: &mut FieldErrors) {
     let families = spec.ip_families.as_deref().unwrap_or_default();
     let mut seen = BTreeSet::new();
     for (i, family) in families.iter().enumerate() {
@@ -145,10 +150,14 @@ fn addresses(spec: &ServiceSpec, path: &Path, errors: &mut FieldErrors) {
     }
     let ips = spec.cluster_ips.as_deref().unwrap_or_default();
     let path = path.child("clusterIPs");
-    if let (Some(first), Some(ip)) = (ips.first(), spec.cluster_ip.as_ref()) {
-        if first != ip {
+    match (ips.first(), spec.cluster_ip.as_deref().filter(|ip| !ip.is_empty())) {
+        (Some(_), None) => {
+            errors.invalid(&path, check::value(&ips), "must be empty when `clusterIP` is not specified");
+        }
+        (Some(first), Some(ip)) if first != ip => {
             errors.invalid(&path, check::value(&ips), "first value must match `clusterIP`");
         }
+        _ => {}
     }
     if ips.len() > 2 {
         errors.invalid(&path, check::value(&ips), "may only hold up to 2 values");
@@ -261,7 +270,8 @@ pub fn change(new: &Service, old: &Service, errors: &mut FieldErrors) {
     let (new, old) = (new.spec.as_ref().unwrap_or(&none), old.spec.as_ref().unwrap_or(&none));
     let path = Path::new("spec");
     let named = type_of(new) == "ExternalName" || type_of(old) == "ExternalName";
-    if !named && !(is_headless(new) && is_headless(old)) {
+    let headless = is_headless(new) && is_headless(old);
+    if !named && !headless {
         let policy = new.ip_family_policy.as_deref() == Some("SingleStack");
         kept(&new.cluster_ips, &old.cluster_ips, ["clusterIPs", "clusterIP"], policy, &path, errors);
         kept(&new.ip_families, &old.ip_families, ["ipFamilies", "ipFamily"], policy, &path, errors);
