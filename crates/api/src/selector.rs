@@ -45,7 +45,7 @@ mod tests {
         }))
         .expect("a selector");
         let selector = selector(&from).expect("valid");
-        assert_eq!(selector.to_string(), "app in (web),!old,tier in (a,b)");
+        assert_eq!(selector.to_string(), "app=web,!old,tier in (a,b)");
         let labels = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
         assert!(selector.matches(&labels(&[("app", "web"), ("tier", "b")])));
         assert!(!selector.matches(&labels(&[("app", "web"), ("tier", "b"), ("old", "")])));
