@@ -120,6 +120,7 @@ async fn resource_versions_name_states() {
     assert_eq!(listed(root, &format!("resourceVersion={early}&resourceVersionMatch=NotOlderThan")).await, "a b");
     assert_eq!(listed(root, "resourceVersion=0").await, "a b");
     filled(&server, &["c", "d", "e", "f"]).await;
+    assert_eq!(listed(root, "").await, "a b c d e f");
     let gone = listed(root, &exact).await;
     assert_eq!(gone, "410 Expired: The resourceVersion for the provided list is too old.");
     let wrong = listed(root, "resourceVersion=1&resourceVersionMatch=Sometimes").await;
