@@ -76,7 +76,7 @@ async fn steps(server: Arc<ApiServer>, head: http::request::Parts, body: Body) -
         let causes = read_causes(&head.headers, &head.extensions);
         refuse_impersonation(&head.headers, &user)?;
         let Some(_slot) = server.fairness.admit(&info, &user) else { return Ok(fairness::come_back()) };
-        authorize(&server, &user, &info)?;
+        authorize(&server, &user, &info).await?;
         let body = read(&head, body).await?;
         let call = Call { server, info, user, query, headers: head.headers, body, causes };
         dispatch::dispatch(&call).await
@@ -144,11 +144,11 @@ fn refuse_impersonation(headers: &HeaderMap, user: &User) -> status::Result<()> 
     Ok(())
 }
 
-fn authorize(server: &ApiServer, user: &User, info: &RequestInfo) -> status::Result<()> {
+async fn authorize(server: &ApiServer, user: &User, info: &RequestInfo) -> status::Result<()> {
     if authn::is_public(info) {
         return Ok(());
     }
-    let reason = match server.authorizer().authorize(user, info) {
+    let reason = match server.security.authorize(user, info).await {
         Decision::Allow { .. } => return Ok(()),
         Decision::NoOpinion { reason } | Decision::Deny { reason } => reason,
     };

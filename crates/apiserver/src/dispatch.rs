@@ -91,6 +91,11 @@ async fn non_resource(call: &Call) -> status::Result<Response> {
     if let Some(response) = call.server.discovery.respond(path, &call.headers) {
         return response;
     }
-    let hash = call.query.get("hash");
-    call.server.openapi.respond(path, hash, &call.headers).unwrap_or_else(|| Ok(not_found()))
+    if let Some(response) = call.server.openapi.respond(path, call.query.get("hash"), &call.headers) {
+        return response;
+    }
+    if let Some(response) = call.server.security.tokens.discover(path) {
+        return Ok(response);
+    }
+    Ok(not_found())
 }

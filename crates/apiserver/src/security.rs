@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use kinds::User;
 use stdx::{Rng, SharedClock};
 
 use crate::admission::{self, Plugin};
 use crate::authn::service_account::{self, ServiceAccountTokens};
-use crate::authz::{Authorizer, Chain, NodeAuthorizer, Rbac};
-use crate::objects::Objects;
+use crate::authz::{Authorizer, Chain, Decision, NodeAuthorizer, Rbac};
+use crate::objects::{self, Objects};
+use crate::request::RequestInfo;
 
 /// The judges of one server.
 #[derive(Clone)]
@@ -36,5 +38,15 @@ impl Security {
             rng,
         };
         Self { objects, rbac, authorizer, tokens, plugins: admission::default_plugins(&parts).into() }
+    }
+
+    /// May `user` do what `request` says? No is only said by what is as new as the question: who has
+    /// just been given a permission can use it.
+    pub async fn authorize(&self, user: &User, request: &RequestInfo) -> Decision {
+        let decision = self.authorizer.authorize(user, request);
+        if decision.is_allowed() || self.objects.settle(objects::ROLE_BINDINGS).await.is_err() {
+            return decision;
+        }
+        self.authorizer.authorize(user, request)
     }
 }

@@ -19,6 +19,7 @@ use crate::authn::in_process::{InProcess, InProcessAuthenticator};
 use crate::authn::service_account;
 use crate::authn::x509::X509;
 use crate::authz::Authorizer;
+use crate::bootstrap::{self, aggregation};
 use crate::cacher::{Cachers, Limits, Stores};
 use crate::chain;
 use crate::discovery::Discovery;
@@ -50,6 +51,10 @@ pub struct Config {
     pub version: String,
     /// Where clients outside reach the server: `10.0.0.1:6443`.
     pub address: String,
+    /// Who signs client certificates and those of front proxies, PEM, as servers that extend the
+    /// API read it; may be empty.
+    pub client_ca_pem: String,
+    pub front_proxy_ca_pem: String,
 }
 
 /// The API server.
@@ -109,13 +114,24 @@ impl ApiServer {
             journal: Journal::default(),
             health: health(&bootstrapped, stage),
             fairness: Fairness::default(),
-            discovery: Discovery::new(kinds::ALL, config.address),
             openapi,
+            discovery: Discovery::new(kinds::ALL, config.address.clone()),
             panics: AtomicU64::new(0),
             authenticators,
             kubelet_client: config.kubelet_client,
             stage: stage.clone(),
         });
+        let wanted = bootstrap::Options {
+            service_cidrs: server.options.service_cidrs.clone(),
+            endpoint: config.address.parse().ok(),
+            client_ca: config.client_ca_pem,
+            front_proxy_ca: config.front_proxy_ca_pem,
+        };
+        bootstrap::run(&server.handler(bootstrap::myself()), &server.security.objects, &wanted).await?;
+        let (door, rbac) = (server.handler(aggregation::user()), server.security.rbac.clone());
+        aggregation::settle(&door, &rbac).await;
+        let follow = aggregation::run(door, rbac, server.cachers.clone(), server.clock.clone(), stage.clone());
+        stage.spawn(follow);
         bootstrapped.store(true, Ordering::Release);
         Ok(server)
     }

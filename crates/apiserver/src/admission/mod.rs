@@ -44,7 +44,7 @@ pub fn default_plugins(parts: &Parts) -> Vec<Arc<dyn Plugin>> {
         Arc::new(taint_nodes_by_condition::TaintNodesByCondition),
         Arc::new(priority::Priority::new(objects())),
         Arc::new(default_toleration_seconds::DefaultTolerationSeconds),
-        Arc::new(rbac_escalation::RbacEscalation::new(parts.rbac.clone(), parts.authorizer.clone())),
+        Arc::new(rbac_escalation::RbacEscalation::new(parts.rbac.clone(), parts.authorizer.clone(), objects())),
     ]
 }
 

@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::{Attributes, Plugin};
 use crate::authz::rbac::{RoleRef, Rule, rule};
 use crate::authz::{Authorizer, Rbac, masters};
+use crate::objects::{CLUSTER_ROLES, Objects};
 use crate::request::RequestInfo;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
@@ -20,12 +21,13 @@ const GROUP: &str = "rbac.authorization.k8s.io";
 pub struct RbacEscalation {
     rbac: Arc<Rbac>,
     authorizer: Arc<dyn Authorizer>,
+    objects: Arc<dyn Objects>,
 }
 
 impl RbacEscalation {
     /// Judges by the rules in `rbac`; `authorizer` answers whether the verbs are allowed.
-    pub fn new(rbac: Arc<Rbac>, authorizer: Arc<dyn Authorizer>) -> Self {
-        Self { rbac, authorizer }
+    pub fn new(rbac: Arc<Rbac>, authorizer: Arc<dyn Authorizer>, objects: Arc<dyn Objects>) -> Self {
+        Self { rbac, authorizer, objects }
     }
 
     fn may(&self, user: &User, verb: &str, resource: &str, namespace: &str, name: &str) -> bool {
@@ -140,7 +142,13 @@ impl Plugin for RbacEscalation {
             object,
             old: attributes.old,
         };
-        match self.judge(&write) {
+        let mut verdict = self.judge(&write);
+        if verdict.is_err() {
+            // What the writer holds may have been given a moment ago.
+            self.objects.settle(CLUSTER_ROLES).await?;
+            verdict = self.judge(&write);
+        }
+        match verdict {
             Ok(()) => Ok(()),
             Err(Refusal::Forbidden(why)) => Err(attributes.forbidden(Some(object), why)),
             Err(Refusal::NoRole(role)) => {
@@ -180,8 +188,8 @@ mod tests {
                        "subjects": [{"kind": "User", "name": name}]}),
             );
         }
-        let rbac = Rbac::new(objects);
-        let plugin = RbacEscalation::new(rbac.clone(), rbac);
+        let rbac = Rbac::new(objects.clone());
+        let plugin = RbacEscalation::new(rbac.clone(), rbac, objects);
         let judge = |user: &str, plural: &str, object: Value, old: Option<&Value>| {
             let user = User { name: user.into(), groups: vec!["g".into()], ..User::default() };
             let write = Write { user: &user, plural, namespace: "ns", object: &object, old };

@@ -17,8 +17,8 @@ pub async fn answer(security: &Security, user: &User, plural: &str, review: Valu
     let status = match plural {
         "tokenreviews" => review_token(security, &review).await,
         "selfsubjectreviews" => Ok(json!({"userInfo": user_info(user)})),
-        "selfsubjectaccessreviews" => Ok(decide(security, user, &review)),
-        "subjectaccessreviews" | "localsubjectaccessreviews" => Ok(decide(security, &subject(&review), &review)),
+        "selfsubjectaccessreviews" => Ok(decide(security, user, &review).await),
+        "subjectaccessreviews" | "localsubjectaccessreviews" => Ok(decide(security, &subject(&review), &review).await),
         "selfsubjectrulesreviews" => review_rules(security, user, &review),
         _ => return None,
     };
@@ -122,8 +122,8 @@ fn field_selector(wish: &Value) -> String {
     terms.collect::<Vec<_>>().join(",")
 }
 
-fn decide(security: &Security, user: &User, review: &Value) -> Value {
-    let decision = security.authorizer.authorize(user, &request(review));
+async fn decide(security: &Security, user: &User, review: &Value) -> Value {
+    let decision = security.authorize(user, &request(review)).await;
     let mut status = json!({"allowed": decision.is_allowed()});
     if matches!(decision, Decision::Deny { .. }) {
         status["denied"] = json!(true);

@@ -60,6 +60,8 @@ pub fn config(clock: &SharedClock, seed: u64) -> Config {
         kubelet_client: None,
         version: "v1.37.1+pintle.0.1.0".into(),
         address: "127.0.0.1:6443".into(),
+        client_ca_pem: String::new(),
+        front_proxy_ca_pem: String::new(),
     }
 }
 

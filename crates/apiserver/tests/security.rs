@@ -1,0 +1,256 @@
+//! Who may do what, over the whole chain: bootstrap roles, RBAC, nodes, tokens, admission.
+
+mod common;
+
+use common::{Client, MAPS, Server, config_map, user};
+use serde_json::{Value, json};
+
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+
+async fn server() -> Server {
+    Server::start_with(|config| config.address = "192.0.2.7:6443".into()).await
+}
+
+fn pod(name: &str) -> Value {
+    json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": name},
+           "spec": {"containers": [{"name": "c", "image": "x"}]}})
+}
+
+/// Until the caches show what has been acknowledged.
+async fn settle(server: &Server) {
+    server.api.security.objects.settle(apiserver::objects::PODS).await.unwrap();
+}
+
+async fn account(root: &Client, namespace: &str, name: &str) -> Value {
+    let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts");
+    root.post(&path, &json!({"metadata": {"name": name}})).await.ok()
+}
+
+#[tokio::test]
+async fn a_new_cluster_holds_what_clusters_hold() {
+    let server = server().await;
+    let names = async |path: &str| -> Vec<String> {
+        let list = server.root.get(path).await.ok();
+        let items = list["items"].as_array().unwrap().iter();
+        items.map(|i| i["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names("/api/v1/namespaces").await, ["default", "kube-node-lease", "kube-public", "kube-system"]);
+    let classes = names("/apis/scheduling.k8s.io/v1/priorityclasses").await;
+    assert_eq!(classes, ["system-cluster-critical", "system-node-critical"]);
+    assert_eq!(names("/apis/networking.k8s.io/v1/servicecidrs").await, ["kubernetes"]);
+    let slice = server.root.get("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes").await.ok();
+    assert_eq!(slice["endpoints"][0]["addresses"], json!(["192.0.2.7"]));
+    let admin = server.root.get(&format!("{RBAC}/clusterroles/admin")).await.ok();
+    assert!(admin["rules"].as_array().unwrap().len() > 20, "aggregated: {admin}");
+    assert_eq!(admin["metadata"]["labels"]["kubernetes.io/bootstrapping"], "rbac-defaults");
+    let roles = names(&format!("{RBAC}/clusterroles")).await.len();
+    assert!(roles > 70, "{roles}");
+    assert!(names(&format!("{RBAC}/clusterrolebindings")).await.len() > 50);
+}
+
+#[tokio::test]
+async fn the_next_start_completes_and_keeps() {
+    let server = server().await;
+    let root = &server.root;
+    let path = format!("{RBAC}/clusterroles/system:basic-user");
+    let mut role = root.get(&path).await.ok();
+    role["rules"] = json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]);
+    root.put(&path, &role).await.ok();
+    let gone = format!("{RBAC}/clusterrolebindings/system:basic-user");
+    root.delete(&gone).await.ok();
+    let options = apiserver::bootstrap::Options::default();
+    let door = server.api.handler(apiserver::bootstrap::myself());
+    apiserver::bootstrap::run(&door, &server.api.security.objects, &options).await.unwrap();
+    assert_eq!(root.get(&path).await.ok()["rules"].as_array().unwrap().len(), 3, "ours and the missing two");
+    root.get(&gone).await.ok();
+    let before = root.get(&path).await.ok();
+    apiserver::bootstrap::run(&door, &server.api.security.objects, &options).await.unwrap();
+    assert_eq!(root.get(&path).await.ok(), before, "nothing to do, nothing written");
+}
+
+#[tokio::test]
+async fn a_binding_counts_at_once_and_ends_at_once() {
+    let server = server().await;
+    let jane = server.client("jane", &["system:authenticated"]);
+    let refusal = jane.get(MAPS).await.failure();
+    let why = r#"configmaps is forbidden: User "jane" cannot list resource "configmaps" in API group "" in the namespace "default""#;
+    assert_eq!(refusal, format!("403 Forbidden: {why}"));
+    let bindings = format!("{RBAC}/namespaces/default/rolebindings");
+    let binding = json!({
+        "metadata": {"name": "b"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "jane"}]});
+    server.root.post(&bindings, &binding).await.ok();
+    jane.get(MAPS).await.ok();
+    jane.post(MAPS, &config_map("a", "1")).await.ok();
+    assert_eq!(jane.get("/api/v1/namespaces/kube-system/configmaps").await.code, 403);
+    let grant = jane.post(&bindings, &binding).await;
+    assert_eq!(grant.code, 403, "edit may not bind");
+    server.root.delete(&format!("{bindings}/b")).await.ok();
+    settle(&server).await;
+    assert_eq!(jane.get(MAPS).await.code, 403);
+}
+
+#[tokio::test]
+async fn nobody_grants_what_they_do_not_hold() {
+    let server = server().await;
+    let role = |name: &str, verbs: &[&str]| {
+        json!({"metadata": {"name": name}, "rules": [
+            {"apiGroups": [""], "resources": ["configmaps"], "verbs": verbs},
+            {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles", "rolebindings"], "verbs": ["create", "update", "get"]}]})
+    };
+    server.root.post(&format!("{RBAC}/clusterroles"), &role("granter", &["get"])).await.ok();
+    let binding = json!({
+        "metadata": {"name": "granter"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "granter"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "joe"}]});
+    server.root.post(&format!("{RBAC}/clusterrolebindings"), &binding).await.ok();
+    let joe = server.client("joe", &["g"]);
+    let roles = format!("{RBAC}/namespaces/default/roles");
+    joe.post(&roles, &role("same", &["get"])).await.ok();
+    let more = joe.post(&roles, &role("more", &["get", "delete"])).await.failure();
+    assert_eq!(
+        more,
+        "403 Forbidden: roles.rbac.authorization.k8s.io \"more\" is forbidden: user \"joe\" (groups=[\"g\" \"system:authenticated\"]) \
+         is attempting to grant RBAC permissions not currently held:\n{APIGroups:[\"\"], Resources:[\"configmaps\"], Verbs:[\"delete\"]}"
+    );
+}
+
+#[tokio::test]
+async fn pods_get_their_account_priority_and_tolerations() {
+    let server = server().await;
+    let root = &server.root;
+    let pods = "/api/v1/namespaces/default/pods";
+    let mut other = pod("x");
+    other["spec"]["serviceAccountName"] = json!("none");
+    assert_eq!(
+        root.post(pods, &other).await.failure(),
+        r#"403 Forbidden: pods "x" is forbidden: error looking up service account default/none: serviceaccount "none" not found"#
+    );
+    // The account is about to be made: the pod waits for it.
+    let first = pod("a");
+    let (made, _) = tokio::join!(root.post(pods, &first), account(root, "default", "default"));
+    let made = made.ok();
+    let spec = &made["spec"];
+    assert_eq!((&spec["serviceAccountName"], &spec["serviceAccount"]), (&json!("default"), &json!("default")));
+    assert_eq!((&spec["priority"], &spec["preemptionPolicy"]), (&json!(0), &json!("PreemptLowerPriority")));
+    assert_eq!(spec["tolerations"].as_array().unwrap().len(), 2);
+    let volume = spec["volumes"][0]["name"].as_str().unwrap();
+    assert!(volume.starts_with("kube-api-access-") && volume.len() == 21, "{volume}");
+    assert_eq!(spec["containers"][0]["volumeMounts"][0]["name"], volume);
+    let mut critical = pod("b");
+    critical["spec"]["priorityClassName"] = json!("system-node-critical");
+    assert_eq!(root.post(pods, &critical).await.ok()["spec"]["priority"], 2_000_001_000);
+    critical["spec"]["priorityClassName"] = json!("nope");
+    assert_eq!(
+        root.post(pods, &critical).await.failure(),
+        r#"403 Forbidden: pods "b" is forbidden: no PriorityClass with name nope was found"#
+    );
+    let lost = root.post("/api/v1/namespaces/none/pods", &pod("a")).await.failure();
+    assert_eq!(lost, r#"404 NotFound: namespaces "none" not found"#);
+    let stays = root.delete("/api/v1/namespaces/kube-system").await.failure();
+    assert_eq!(stays, r#"403 Forbidden: namespaces "kube-system" is forbidden: this namespace may not be deleted"#);
+}
+
+#[tokio::test]
+async fn a_token_lives_as_long_as_what_it_is_bound_to() {
+    let server = server().await;
+    let root = &server.root;
+    account(root, "default", "default").await;
+    let pod = root.post("/api/v1/namespaces/default/pods", &pod("a")).await.ok();
+    let ask = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"boundObjectRef": {
+        "apiVersion": "v1", "kind": "Pod", "name": "a", "uid": pod["metadata"]["uid"]}}});
+    let path = "/api/v1/namespaces/default/serviceaccounts/default/token";
+    let reply = root.post(path, &ask).await.ok();
+    let token = reply["status"]["token"].as_str().unwrap().to_owned();
+    let review = async || {
+        let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}});
+        root.post("/apis/authentication.k8s.io/v1/tokenreviews", &review).await.ok()["status"].clone()
+    };
+    let status = review().await;
+    assert_eq!(status["user"]["username"], "system:serviceaccount:default:default", "{status}");
+    assert_eq!(status["user"]["extra"]["authentication.kubernetes.io/pod-name"], json!(["a"]));
+    root.delete("/api/v1/namespaces/default/pods/a?gracePeriodSeconds=0").await.ok();
+    settle(&server).await;
+    let status = review().await;
+    assert_eq!(status["error"], "[invalid bearer token, service account token has been invalidated]", "{status}");
+    let configuration = root.get("/.well-known/openid-configuration").await.ok();
+    assert_eq!(configuration["issuer"], "https://kubernetes.default.svc.cluster.local");
+    assert_eq!(root.get("/openid/v1/jwks").await.ok()["keys"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_kubelet_minds_its_own_business() {
+    let server = server().await;
+    let kubelet = Client(server.api.handler(user("system:node:n1", &["system:nodes"])));
+    let node = |name: &str| json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": name}});
+    let made = kubelet.post("/api/v1/nodes", &node("n1")).await.ok();
+    assert_eq!(made["spec"]["taints"], json!([{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]));
+    let other = kubelet.post("/api/v1/nodes", &node("n2")).await.failure();
+    assert_eq!(other, r#"403 Forbidden: nodes "n2" is forbidden: node "n1" is not allowed to modify node "n2""#);
+    let mut untainted = made.clone();
+    untainted["spec"]["taints"] = json!([]);
+    let refused = kubelet.put("/api/v1/nodes/n1", &untainted).await.failure();
+    assert_eq!(refused, r#"403 Forbidden: nodes "n1" is forbidden: node "n1" is not allowed to modify taints"#);
+    let lease = |name: &str| json!({"metadata": {"name": name}, "spec": {"holderIdentity": name}});
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
+    kubelet.post(leases, &lease("n1")).await.ok();
+    assert_eq!(kubelet.post(leases, &lease("n2")).await.code, 403);
+    assert_eq!(kubelet.get("/api/v1/pods").await.code, 403);
+    kubelet.get("/api/v1/pods?fieldSelector=spec.nodeName%3Dn1").await.ok();
+    kubelet.get("/api/v1/nodes?fieldSelector=metadata.name%3Dn1").await.ok();
+
+    let root = &server.root;
+    account(root, "default", "default").await;
+    let secret = |name: &str| json!({"metadata": {"name": name}, "stringData": {"a": "b"}});
+    for name in ["used", "unused"] {
+        root.post("/api/v1/namespaces/default/secrets", &secret(name)).await.ok();
+    }
+    let mut bound = pod("p");
+    bound["spec"]["nodeName"] = json!("n1");
+    bound["spec"]["volumes"] = json!([{"name": "v", "secret": {"secretName": "used"}}]);
+    root.post("/api/v1/namespaces/default/pods", &bound).await.ok();
+    kubelet.get("/api/v1/namespaces/default/secrets/used").await.ok();
+    let refused = kubelet.get("/api/v1/namespaces/default/secrets/unused").await.failure();
+    assert!(refused.ends_with("no relationship found between node 'n1' and this object"), "{refused}");
+}
+
+#[tokio::test]
+async fn reviews_answer_what_would_happen() {
+    let server = server().await;
+    let jane = server.client("jane", &["system:authenticated"]);
+    let review = |kind: &str, spec: Value| json!({"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec});
+    let pods = json!({"verb": "list", "resource": "pods", "namespace": "default"});
+    let own = review("SelfSubjectAccessReview", json!({"resourceAttributes": pods}));
+    let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    assert_eq!(jane.post(path, &own).await.ok()["status"], json!({"allowed": false}));
+    assert_eq!(server.root.post(path, &own).await.ok()["status"]["allowed"], true);
+    let about =
+        review("SubjectAccessReview", json!({"resourceAttributes": pods, "user": "x", "groups": ["system:masters"]}));
+    let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+    assert_eq!(server.root.post(path, &about).await.ok()["status"]["allowed"], true);
+    assert_eq!(jane.post(path, &about).await.code, 403);
+    let rules = review("SelfSubjectRulesReview", json!({"namespace": "default"}));
+    let answer = jane.post("/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", &rules).await.ok();
+    assert!(!answer["status"]["resourceRules"].as_array().unwrap().is_empty());
+    let me = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+    let answer = jane.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", &me).await.ok();
+    assert_eq!(answer["status"]["userInfo"]["username"], "jane");
+}
+
+#[tokio::test]
+async fn what_is_served_is_discovered() {
+    let server = server().await;
+    let root = &server.root;
+    let core = root.get("/api/v1").await.ok();
+    let pods = core["resources"].as_array().unwrap().iter().find(|r| r["name"] == "pods").unwrap();
+    assert_eq!(pods["storageVersionHash"], "xPOwRZ+Yhw8=");
+    let groups = root.get("/apis").await.ok();
+    assert_eq!(groups["groups"][0]["name"], "apps");
+    let accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
+    let all = root.send("GET", "/apis", &[("accept", accept)], "").await;
+    assert_eq!(all.header("content-type"), "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList");
+    let tag = all.header("etag").to_owned();
+    let again = root.send("GET", "/apis", &[("accept", accept), ("if-none-match", &tag)], "").await;
+    assert_eq!(again.code, 304);
+    assert!(root.get("/openapi/v3").await.ok()["paths"]["apis/apps/v1"].is_object());
+    assert_eq!(root.get("/apis/none.example").await.code, 404);
+}
