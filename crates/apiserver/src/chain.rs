@@ -218,7 +218,7 @@ impl Call {
     ///
     /// # Errors
     /// 415 for anything but JSON and YAML.
-    pub fn content(&self) -> status::Result<negotiate::Format> {
+    pub fn content(&self) -> status::Result<negotiate::Content> {
         negotiate::content(self.header(CONTENT_TYPE))
     }
 

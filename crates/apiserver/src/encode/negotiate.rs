@@ -1,8 +1,10 @@
 //! Which of the forms a client accepts it gets; pure.
 //!
 //! `application/json;as=Table;v=v1;g=meta.k8s.io,application/json` asks for a Table and takes the
-//! object itself where there is no Table. Forms we do not speak (protobuf) are passed over.
+//! object itself where there is no Table. Forms we do not answer in (protobuf) are passed over;
+//! bodies may be written in it.
 
+use machinery::decode;
 use machinery::status::{self, Status};
 
 /// How values become bytes.
@@ -44,8 +46,20 @@ pub struct Accepted {
     pub pretty: bool,
 }
 
+/// What a request body is written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    Text(decode::Format),
+    /// Kubernetes' own, with its envelope.
+    Protobuf,
+}
+
+/// The media type of protobuf.
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 /// The media types a 406 names.
 const SUPPORTED: &[&str] = &["application/json", "application/yaml"];
+/// The media types a 415 names.
+const READ: &[&str] = &["application/json", "application/yaml", PROTOBUF];
 
 /// What views an endpoint can give.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,15 +145,16 @@ impl<'a> Clause<'a> {
 /// What a request body is written in.
 ///
 /// # Errors
-/// 415 for anything but JSON and YAML.
-pub fn content(header: Option<&str>) -> status::Result<Format> {
+/// 415 for anything but JSON, YAML and protobuf.
+pub fn content(header: Option<&str>) -> status::Result<Content> {
     let media = header.unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     match media.as_str() {
-        "" | "application/json" => Ok(Format::Json),
-        "application/yaml" => Ok(Format::Yaml),
+        "" | "application/json" => Ok(Content::Text(decode::Format::Json)),
+        "application/yaml" => Ok(Content::Text(decode::Format::Yaml)),
+        PROTOBUF => Ok(Content::Protobuf),
         _ => Err(Status::unsupported_media_type(format!(
             "the body of the request was in an unknown format - accepted media types include: {}",
-            SUPPORTED.join(", ")
+            READ.join(", ")
         ))),
     }
 }
@@ -187,12 +202,12 @@ mod tests {
     }
 
     #[test]
-    fn bodies_are_json_or_yaml() {
+    fn bodies_are_json_yaml_or_protobuf() {
         for (header, want) in [
-            (None, Some(Format::Json)),
-            (Some("application/json; charset=utf-8"), Some(Format::Json)),
-            (Some("Application/YAML"), Some(Format::Yaml)),
-            (Some("application/vnd.kubernetes.protobuf"), None),
+            (None, Some(Content::Text(decode::Format::Json))),
+            (Some("application/json; charset=utf-8"), Some(Content::Text(decode::Format::Json))),
+            (Some("Application/YAML"), Some(Content::Text(decode::Format::Yaml))),
+            (Some("application/vnd.kubernetes.protobuf"), Some(Content::Protobuf)),
             (Some("text/plain"), None),
         ] {
             assert_eq!(content(header).ok(), want, "{header:?}");

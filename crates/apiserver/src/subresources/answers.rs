@@ -3,14 +3,14 @@
 
 use kinds::{AnyKind, Ctx, Verb};
 use machinery::status::{self, Status};
-use machinery::{decode, encode as encoder, meta};
+use machinery::{encode as encoder, meta};
 use serde_json::Value;
 use transport::Response;
 
 use super::{Endpoint, Responding, reviews, token};
 use crate::chain::Call;
 use crate::encode;
-use crate::encode::negotiate::{Format, Offer};
+use crate::encode::negotiate::Offer;
 use crate::registry::catalogue::Resource;
 use crate::verbs::body;
 use crate::verbs::options::WriteOptions;
@@ -64,11 +64,7 @@ async fn answer_token(call: &Call) -> status::Result<Response> {
     let options = WriteOptions::parse(&call.query, "CreateOptions", false, call.user_agent())?;
     let schema = api::schema::of("authentication.k8s.io", "v1", "TokenRequest")
         .ok_or_else(|| Status::internal("TokenRequest has no schema"))?;
-    let format = match call.content()? {
-        Format::Json => decode::Format::Json,
-        Format::Yaml => decode::Format::Yaml,
-    };
-    let sent = decode::decode(&call.body, format, &schema, body::strictness(options.validation))?;
+    let sent = body::read(call, &schema, options.validation)?;
     let info = &call.info;
     let answer = token::answer(&call.server.security, &call.user, &info.namespace, &info.name, sent.value).await?;
     let mut response = encode::body(call, accepted, 201, encoder::json(&answer, &schema).into()).await;

@@ -15,7 +15,7 @@ use transport::Response;
 
 use crate::chain::Call;
 use crate::encode;
-use crate::encode::negotiate::{Accepted, Format, Offer};
+use crate::encode::negotiate::{Accepted, Offer};
 use crate::registry::catalogue::Resource;
 use crate::registry::store;
 use crate::verbs::options::{self, WriteOptions};
@@ -39,11 +39,7 @@ pub async fn run(call: &Call, resource: &Resource) -> status::Result<Response> {
         }
         "update" => {
             let options = WriteOptions::parse(&call.query, "UpdateOptions", false, call.user_agent())?;
-            let format = match call.content()? {
-                Format::Json => decode::Format::Json,
-                Format::Yaml => decode::Format::Yaml,
-            };
-            let sent = decode::decode(&call.body, format, &schema()?, body::strictness(options.validation))?;
+            let sent = body::read(call, &schema()?, options.validation)?;
             check_names(&sent.value, resource, &call.info.name, &call.info.namespace)?;
             let change = |old: &Value| scaled(old, &sent.value, &paths);
             change_and_respond(call, resource, accepted, &options, &paths, change, &sent.warnings).await

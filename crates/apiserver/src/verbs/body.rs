@@ -2,13 +2,14 @@
 
 use kinds::AnyKind;
 use machinery::decode::{self, Decoded, Strictness};
-use machinery::meta;
+use machinery::schema::Type;
 use machinery::status::{self, Status};
+use machinery::{meta, proto};
 use serde_json::Value;
 
 use super::options::Validation;
 use crate::chain::Call;
-use crate::encode::negotiate::Format;
+use crate::encode::negotiate::Content;
 
 /// How strictly unknown fields are taken.
 pub fn strictness(validation: Validation) -> Strictness {
@@ -24,7 +25,7 @@ pub fn strictness(validation: Validation) -> Strictness {
 /// # Errors
 /// 415 for a content type that is not spoken, 400 for anything that is not such an object.
 pub fn decode(call: &Call, kind: &dyn AnyKind, validation: Validation) -> status::Result<Decoded> {
-    let decoded = decode::decode(&call.body, format(call)?, &kind.schema(), strictness(validation))?;
+    let decoded = read(call, &kind.schema(), validation)?;
     check_version(&decoded.value, kind)?;
     Ok(decoded)
 }
@@ -43,14 +44,19 @@ pub fn check_version(object: &Value, kind: &dyn AnyKind) -> status::Result<()> {
     )))
 }
 
-fn format(call: &Call) -> status::Result<decode::Format> {
-    Ok(match call.content()? {
-        Format::Json => decode::Format::Json,
-        Format::Yaml => decode::Format::Yaml,
-    })
+/// Decodes the body as an object of a type, in whatever it is written.
+///
+/// # Errors
+/// 415 for a content type that is not spoken, 400 for anything that is not such an object.
+pub fn read(call: &Call, schema: &Type, validation: Validation) -> status::Result<Decoded> {
+    match call.content()? {
+        Content::Text(format) => decode::decode(&call.body, format, schema, strictness(validation)),
+        Content::Protobuf => proto::decode(&call.body, schema),
+    }
 }
 
-/// The body as a tree of any form; `None` when there is none.
+/// The body as a tree; `None` when there is none. Protobuf, which does not describe itself, is read
+/// as the one thing that is sent to verbs that take a tree: DeleteOptions.
 ///
 /// # Errors
 /// 415 for a content type that is not spoken, 400 for what cannot be read.
@@ -60,7 +66,16 @@ pub fn tree(call: &Call) -> status::Result<Option<Value>> {
     }
     let unreadable = |error: String| Status::bad_request(format!("the body of the request cannot be read: {error}"));
     match call.content()? {
-        Format::Json => serde_json::from_slice(&call.body).map(Some).map_err(|e| unreadable(e.to_string())),
-        Format::Yaml => serde_saphyr::from_slice(&call.body).map(Some).map_err(|e| unreadable(e.to_string())),
+        Content::Text(decode::Format::Json) => {
+            serde_json::from_slice(&call.body).map(Some).map_err(|e| unreadable(e.to_string()))
+        }
+        Content::Text(decode::Format::Yaml) => {
+            serde_saphyr::from_slice(&call.body).map(Some).map_err(|e| unreadable(e.to_string()))
+        }
+        Content::Protobuf => {
+            let schema = api::schema::of("", "v1", "DeleteOptions");
+            let schema = schema.ok_or_else(|| Status::internal("DeleteOptions has no schema"))?;
+            Ok(Some(proto::decode(&call.body, &schema)?.value))
+        }
     }
 }
