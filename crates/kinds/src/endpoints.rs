@@ -23,6 +23,7 @@ impl Kind for Endpoints {
         .singular("endpoints")
         .short(&["ep"])
         .prefix("services/endpoints")
+        .deprecated("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice")
         .create_on_update();
 
     fn name_rule(name: &str) -> Vec<String> {

@@ -25,6 +25,7 @@ pub mod event;
 pub mod event_v1;
 pub mod ip_address;
 pub mod kind;
+mod lean;
 pub mod lease;
 pub mod metadata;
 pub mod namespace;

@@ -86,6 +86,8 @@ pub struct Shape {
     /// PUT without a resourceVersion overwrites.
     pub unconditional_update: bool,
     pub propagation: Propagation,
+    /// Sent as a warning with every answer about this resource; empty for those without.
+    pub deprecation: &'static str,
 }
 
 impl Shape {
@@ -118,6 +120,7 @@ impl Shape {
             create_on_update: false,
             unconditional_update: true,
             propagation: Propagation::Background,
+            deprecation: "",
         }
     }
 
@@ -225,6 +228,13 @@ impl Shape {
     #[must_use]
     pub const fn subresources(mut self, list: &'static [Subresource]) -> Self {
         self.subresources = list;
+        self
+    }
+
+    /// Warns whoever asks for the resource.
+    #[must_use]
+    pub const fn deprecated(mut self, warning: &'static str) -> Self {
+        self.deprecation = warning;
         self
     }
 

@@ -11,6 +11,7 @@
 //! `metadata.managedFields` never enters a view: no kind has rules about it, and it is often larger
 //! than the object.
 
+use std::borrow::Cow;
 use std::fmt::Display;
 
 use machinery::status::{self, Status};
@@ -19,14 +20,18 @@ use serde::de::DeserializeOwned;
 use serde::ser::{self, SerializeMap, SerializeSeq, SerializeStruct};
 use serde_json::{Map, Value};
 
-/// Decodes a view. A tree that does not fit is the client's mistake.
+use crate::lean::Lean;
+
+/// Decodes a view without `metadata.managedFields`. A tree that does not fit is the client's mistake.
 pub fn read<T: DeserializeOwned>(tree: &Value) -> status::Result<T> {
-    T::deserialize(tree).map_err(|error| Status::bad_request(error.to_string()))
+    T::deserialize(Lean::new(tree)).map_err(|error| Status::bad_request(error.to_string()))
 }
 
-/// Decodes a view from bytes.
+/// The same from bytes.
 pub fn read_bytes<T: DeserializeOwned>(json: &[u8]) -> status::Result<T> {
-    serde_json::from_slice(json).map_err(|error| Status::bad_request(error.to_string()))
+    let mut input = serde_json::Deserializer::from_slice(json);
+    let view = T::deserialize(Lean::new(&mut input)).and_then(|view| input.end().map(|()| view));
+    view.map_err(|error| Status::bad_request(error.to_string()))
 }
 
 /// Decodes a view without `metadata.managedFields`, changes it, and writes the change back.
@@ -99,15 +104,15 @@ impl<'a> Merge<'a> {
 struct MergeObject<'a> {
     at: &'a mut Value,
     fresh: bool,
-    seen: Vec<String>,
+    seen: Vec<Cow<'static, str>>,
     key: Option<String>,
     drop_when_empty: bool,
 }
 
 impl MergeObject<'_> {
-    fn put<T: Serialize + ?Sized>(&mut self, key: &str, value: &T) -> Result<(), MergeError> {
+    fn put<T: Serialize + ?Sized>(&mut self, key: Cow<'static, str>, value: &T) -> Result<(), MergeError> {
         let Value::Object(map) = self.at else { return Ok(()) };
-        match map.get_mut(key) {
+        match map.get_mut(key.as_ref()) {
             Some(existing) => value.serialize(Merge { at: existing })?,
             None => {
                 let mut fresh = Value::Null;
@@ -115,11 +120,11 @@ impl MergeObject<'_> {
                 if fresh.is_null() {
                     return Ok(());
                 }
-                map.insert(key.to_owned(), fresh);
+                map.insert(key.clone().into_owned(), fresh);
             }
         }
         if !self.fresh {
-            self.seen.push(key.to_owned());
+            self.seen.push(key);
         }
         Ok(())
     }
@@ -140,7 +145,7 @@ impl SerializeStruct for MergeObject<'_> {
     type Error = MergeError;
 
     fn serialize_field<T: Serialize + ?Sized>(&mut self, key: &'static str, value: &T) -> Result<(), MergeError> {
-        self.put(key, value)
+        self.put(Cow::Borrowed(key), value)
     }
 
     fn end(self) -> Result<(), MergeError> {
@@ -165,7 +170,7 @@ impl SerializeMap for MergeObject<'_> {
 
     fn serialize_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), MergeError> {
         let key = self.key.take().unwrap_or_default();
-        self.put(&key, value)
+        self.put(Cow::Owned(key), value)
     }
 
     fn end(mut self) -> Result<(), MergeError> {
