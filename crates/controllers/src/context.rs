@@ -1,0 +1,216 @@
+//! What controllers share: caches that start when the first controller asks for them, clocks, and
+//! the publisher of Waits.
+
+use std::sync::{Arc, OnceLock};
+
+use client::events::Source;
+use client::informer::{Informer, View};
+use client::waits::Publisher;
+use client::{Change, Client, Meta, Resource};
+use futures::future::BoxFuture;
+use k8s_openapi::api::apps::v1 as apps;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use stdx::shutdown::Stage;
+use stdx::{Rng, SharedClock};
+
+use crate::service_pods;
+use crate::views::{BareView, DeploymentView, LeaseView, NodeView, PodView, ReplicaSetView, ServiceView};
+use crate::writer::Writer;
+use crate::{Identities, Options};
+
+/// Shared by all controllers of a process.
+#[derive(Clone)]
+pub(crate) struct Context {
+    pub clock: SharedClock,
+    pub rng: Rng,
+    pub options: Arc<Options>,
+    pub stage: Stage,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    identities: Arc<dyn Identities>,
+    reader: Client,
+    pods: OnceLock<Informer<PodView>>,
+    nodes: OnceLock<Informer<NodeView>>,
+    deployments: OnceLock<Informer<DeploymentView>>,
+    replica_sets: OnceLock<Informer<ReplicaSetView>>,
+    services: OnceLock<Informer<ServiceView>>,
+    slices: OnceLock<Informer<BareView>>,
+    endpoints: OnceLock<Informer<BareView>>,
+    namespaces: OnceLock<Informer<BareView>>,
+    service_accounts: OnceLock<Informer<BareView>>,
+    config_maps: OnceLock<Informer<BareView>>,
+    leases: OnceLock<Informer<LeaseView>>,
+    waits: OnceLock<Publisher>,
+}
+
+/// Pods by the node they are bound to.
+pub(crate) const NODE: &str = "node";
+/// Services by one label their selector demands.
+pub(crate) const SELECTOR: &str = "selector";
+
+impl Context {
+    pub(crate) fn new(
+        identities: Arc<dyn Identities>,
+        clock: SharedClock,
+        rng: Rng,
+        options: Options,
+        stage: Stage,
+    ) -> Self {
+        let reader = identities.component();
+        let shared = Shared {
+            identities,
+            reader,
+            pods: OnceLock::new(),
+            nodes: OnceLock::new(),
+            deployments: OnceLock::new(),
+            replica_sets: OnceLock::new(),
+            services: OnceLock::new(),
+            slices: OnceLock::new(),
+            endpoints: OnceLock::new(),
+            namespaces: OnceLock::new(),
+            service_accounts: OnceLock::new(),
+            config_maps: OnceLock::new(),
+            leases: OnceLock::new(),
+            waits: OnceLock::new(),
+        };
+        Self { clock, rng, options: Arc::new(options), stage, shared: Arc::new(shared) }
+    }
+
+    fn builder<V: View>(&self, resource: Resource) -> client::informer::Builder<V> {
+        Informer::builder(self.shared.reader.clone(), resource)
+    }
+
+    fn begin<V: View>(&self, builder: client::informer::Builder<V>) -> Informer<V> {
+        builder.start(self.clock.clone(), self.rng.clone(), &self.stage)
+    }
+
+    /// The client caches read with.
+    pub(crate) fn reader(&self) -> &Client {
+        &self.shared.reader
+    }
+
+    /// Pods, by owner, node and label. Their bytes are not kept: no controller needs more than the view.
+    pub(crate) fn pods(&self) -> Informer<PodView> {
+        let start = || {
+            let builder = self.builder::<PodView>(Resource::of::<core::Pod>());
+            self.begin(
+                builder.index_owners().index_labels().index(NODE, |_, v| vec![v.spec.node_name.clone()]).without_json(),
+            )
+        };
+        self.shared.pods.get_or_init(start).clone()
+    }
+
+    pub(crate) fn nodes(&self) -> Informer<NodeView> {
+        let start = || self.begin(self.builder(Resource::of::<core::Node>()));
+        self.shared.nodes.get_or_init(start).clone()
+    }
+
+    pub(crate) fn deployments(&self) -> Informer<DeploymentView> {
+        let start = || self.begin(self.builder(Resource::of::<apps::Deployment>()));
+        self.shared.deployments.get_or_init(start).clone()
+    }
+
+    pub(crate) fn replica_sets(&self) -> Informer<ReplicaSetView> {
+        let start = || {
+            let builder = self.builder::<ReplicaSetView>(Resource::of::<apps::ReplicaSet>());
+            self.begin(builder.index_owners().index_labels())
+        };
+        self.shared.replica_sets.get_or_init(start).clone()
+    }
+
+    pub(crate) fn services(&self) -> Informer<ServiceView> {
+        let start = || {
+            let builder = self.builder::<ServiceView>(Resource::of::<core::Service>());
+            self.begin(builder.index(SELECTOR, |meta, view| service_pods::index(&meta.namespace, &view.spec.selector)))
+        };
+        self.shared.services.get_or_init(start).clone()
+    }
+
+    pub(crate) fn slices(&self) -> Informer<BareView> {
+        let start = || self.begin(self.builder(Resource::of::<EndpointSlice>()).index_labels());
+        self.shared.slices.get_or_init(start).clone()
+    }
+
+    pub(crate) fn endpoints(&self) -> Informer<BareView> {
+        let start = || self.begin(self.builder(Resource::of::<core::Endpoints>()));
+        self.shared.endpoints.get_or_init(start).clone()
+    }
+
+    pub(crate) fn namespaces(&self) -> Informer<BareView> {
+        let start = || self.begin(self.builder(Resource::of::<core::Namespace>()));
+        self.shared.namespaces.get_or_init(start).clone()
+    }
+
+    pub(crate) fn service_accounts(&self) -> Informer<BareView> {
+        let start = || {
+            let builder = self.builder(Resource::of::<core::ServiceAccount>()).fields("metadata.name=default");
+            self.begin(builder.without_json())
+        };
+        self.shared.service_accounts.get_or_init(start).clone()
+    }
+
+    pub(crate) fn config_maps(&self) -> Informer<BareView> {
+        let start = || {
+            let builder = self.builder(Resource::of::<core::ConfigMap>());
+            self.begin(builder.fields(format!("metadata.name={}", crate::root_ca_publisher::NAME)))
+        };
+        self.shared.config_maps.get_or_init(start).clone()
+    }
+
+    pub(crate) fn leases(&self) -> Informer<LeaseView> {
+        let start = || {
+            let builder = self.builder(Resource::of::<Lease>()).namespace("kube-node-lease");
+            self.begin(builder.without_json())
+        };
+        self.shared.leases.get_or_init(start).clone()
+    }
+
+    /// Follows the metadata of a resource, on the shared cache where there is one. The future ends
+    /// when the cache is filled.
+    pub(crate) fn follow(
+        &self,
+        resource: &Resource,
+        tell: impl Fn(&Meta, bool) + Send + Sync + 'static,
+    ) -> BoxFuture<'static, ()> {
+        fn attach<V: View>(
+            informer: &Informer<V>,
+            tell: impl Fn(&Meta, bool) + Send + Sync + 'static,
+        ) -> BoxFuture<'static, ()> {
+            informer.subscribe(move |change| tell(&change.object().meta, matches!(change, Change::Deleted(_))));
+            Box::pin(informer.synced())
+        }
+        match (&*resource.group, &*resource.plural) {
+            ("", "pods") => attach(&self.pods(), tell),
+            ("", "nodes") => attach(&self.nodes(), tell),
+            ("", "services") => attach(&self.services(), tell),
+            ("", "endpoints") => attach(&self.endpoints(), tell),
+            ("", "namespaces") => attach(&self.namespaces(), tell),
+            ("apps", "deployments") => attach(&self.deployments(), tell),
+            ("apps", "replicasets") => attach(&self.replica_sets(), tell),
+            ("discovery.k8s.io", "endpointslices") => attach(&self.slices(), tell),
+            _ => attach(&self.begin(self.builder::<BareView>(resource.clone()).without_json()), tell),
+        }
+    }
+
+    /// Publishes what controllers wait for.
+    pub(crate) fn waits(&self) -> Publisher {
+        let start = || Publisher::start(&self.shared.reader, "controllers", |_| true, self.clock.clone(), &self.stage);
+        self.shared.waits.get_or_init(start).clone()
+    }
+
+    /// The writer of a controller: `account` names its service account, `component` its events.
+    pub(crate) fn writer(&self, account: &str, component: &str) -> Writer {
+        let client = self.shared.identities.service_account(account);
+        let source = Source::Core { component: component.to_owned(), host: String::new() };
+        Writer::new(client, source, self)
+    }
+
+    /// How a controller of this name and width runs.
+    pub(crate) fn runner(&self, name: &'static str, workers: usize) -> client::controller::Options {
+        client::controller::Options { name, workers, clock: self.clock.clone(), rng: self.rng.clone() }
+    }
+}

@@ -1,0 +1,262 @@
+//! What controllers read of the objects in their caches: a few hundred bytes where the whole typed
+//! object takes tens of thousands. Whoever needs more decodes the bytes.
+
+use std::collections::BTreeMap;
+
+use client::Cached;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Taint, Toleration};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use serde::Deserialize;
+
+/// Nothing but metadata.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct BareView {}
+
+/// A condition of any kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Condition {
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub status: String,
+    pub last_transition_time: Option<Timestamp>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct PodView {
+    metadata: PodMetadata,
+    pub spec: PodSpec,
+    pub status: PodStatus,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct PodMetadata {
+    annotations: Option<PodAnnotations>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct PodAnnotations {
+    #[serde(rename = "controller.kubernetes.io/pod-deletion-cost")]
+    deletion_cost: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct PodSpec {
+    pub node_name: String,
+    pub hostname: String,
+    pub subdomain: String,
+    pub tolerations: Vec<Toleration>,
+    pub containers: Vec<Container>,
+    pub init_containers: Vec<Container>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Container {
+    pub ports: Vec<ContainerPort>,
+    pub restart_policy: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct ContainerPort {
+    pub name: String,
+    pub container_port: i32,
+    pub protocol: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct PodStatus {
+    pub phase: String,
+    pub conditions: Vec<Condition>,
+    #[serde(rename = "podIP")]
+    pub pod_ip: String,
+    #[serde(rename = "podIPs")]
+    pub pod_ips: Vec<PodIp>,
+    pub container_statuses: Vec<ContainerStatus>,
+    pub init_container_statuses: Vec<ContainerStatus>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct PodIp {
+    pub ip: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct ContainerStatus {
+    pub restart_count: i32,
+}
+
+impl PodView {
+    /// The Ready condition.
+    pub(crate) fn ready(&self) -> Option<&Condition> {
+        self.status.conditions.iter().find(|c| c.kind == "Ready")
+    }
+
+    pub(crate) fn is_ready(&self) -> bool {
+        self.ready().is_some_and(|c| c.status == "True")
+    }
+
+    /// When it becomes (or became) available; `None` while it is not ready.
+    pub(crate) fn available_at(&self, min_ready_seconds: i32) -> Option<Timestamp> {
+        let ready = self.ready().filter(|c| c.status == "True")?;
+        let wait = jiff::SignedDuration::from_secs(min_ready_seconds.max(0).into());
+        if wait.is_zero() {
+            return Some(Timestamp::MIN);
+        }
+        let since = ready.last_transition_time?;
+        Some(since.saturating_add(wait).unwrap_or(Timestamp::MAX))
+    }
+
+    /// Succeeded or Failed.
+    pub(crate) fn is_finished(&self) -> bool {
+        matches!(self.status.phase.as_str(), "Succeeded" | "Failed")
+    }
+
+    /// What its owner says it costs to delete it.
+    pub(crate) fn deletion_cost(&self) -> i32 {
+        let cost = self.metadata.annotations.as_ref().and_then(|a| a.deletion_cost.as_deref());
+        cost.and_then(|c| c.parse().ok()).unwrap_or(0)
+    }
+
+    /// Its addresses, the primary first.
+    pub(crate) fn ips(&self) -> Vec<&str> {
+        if self.status.pod_ips.is_empty() && !self.status.pod_ip.is_empty() {
+            return vec![&self.status.pod_ip];
+        }
+        self.status.pod_ips.iter().map(|p| p.ip.as_str()).filter(|ip| !ip.is_empty()).collect()
+    }
+}
+
+/// A pod in the cache.
+pub(crate) type CachedPod = Cached<PodView>;
+
+/// Neither finished nor being deleted.
+pub(crate) fn is_active(pod: &CachedPod) -> bool {
+    !pod.view.is_finished() && !pod.meta.is_deleting()
+}
+
+/// Being deleted but not finished.
+pub(crate) fn is_terminating(pod: &CachedPod) -> bool {
+    !pod.view.is_finished() && pod.meta.is_deleting()
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct DeploymentView {
+    pub spec: SelectorSpec,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct ReplicaSetView {
+    pub spec: SelectorSpec,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct SelectorSpec {
+    pub selector: Option<LabelSelector>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct NodeView {
+    pub spec: NodeSpec,
+    pub status: NodeStatus,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct NodeSpec {
+    pub taints: Vec<Taint>,
+    pub unschedulable: bool,
+    #[serde(rename = "podCIDR")]
+    pub pod_cidr: String,
+    #[serde(rename = "podCIDRs")]
+    pub pod_cidrs: Vec<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct NodeStatus {
+    pub conditions: Vec<NodeCondition>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct NodeCondition {
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub status: String,
+    pub reason: String,
+    pub last_heartbeat_time: Option<Timestamp>,
+    pub last_transition_time: Option<Timestamp>,
+}
+
+impl NodeView {
+    pub(crate) fn condition(&self, kind: &str) -> Option<&NodeCondition> {
+        self.status.conditions.iter().find(|c| c.kind == kind)
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct ServiceView {
+    pub spec: ServiceSpec,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct ServiceSpec {
+    #[serde(rename = "type")]
+    pub kind: String,
+    #[serde(rename = "clusterIP")]
+    pub cluster_ip: String,
+    #[serde(rename = "clusterIPs")]
+    pub cluster_ips: Vec<String>,
+    pub ip_families: Vec<String>,
+    pub selector: BTreeMap<String, String>,
+    pub ports: Vec<ServicePort>,
+    pub publish_not_ready_addresses: bool,
+    pub traffic_distribution: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct ServicePort {
+    pub name: String,
+    pub port: i32,
+    pub protocol: Option<String>,
+    pub app_protocol: Option<String>,
+    pub target_port: Option<IntOrString>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct LeaseView {
+    pub spec: LeaseSpec,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct LeaseSpec {
+    pub renew_time: Option<Timestamp>,
+}
+
+/// An object for tests, from its JSON.
+#[cfg(test)]
+pub(crate) fn cached<V: serde::de::DeserializeOwned>(object: &serde_json::Value) -> Cached<V> {
+    let json = serde_json::to_vec(object).expect("a tree");
+    let meta = client::object::meta(&json).expect("metadata");
+    Cached { meta, view: serde_json::from_slice(&json).expect("fits the view"), json: json.into() }
+}
