@@ -328,7 +328,7 @@ fn move_generation(shape: &Shape, subresource: &str, new: &mut Value, old: &Valu
     let changed = counted || wish_differs(new, old);
     if changed {
         let before = old.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or(0);
-        metadata_of(new).insert("generation".into(), (before + 1).into());
+        metadata_of(new).insert("generation".into(), before.saturating_add(1).into());
     }
 }
 

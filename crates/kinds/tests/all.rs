@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
-use kinds::{ALL, Keep};
-use serde_json::Value;
+use kinds::{ALL, ClusterOptions, Ctx, Keep, User, Verb};
+use proptest::prelude::*;
+use serde_json::{Value, json};
 
 #[test]
 fn names_are_unique_and_shapes_make_sense() {
@@ -109,4 +111,106 @@ fn an_event_of_either_version_is_the_same_event() {
 /// Reads the typed view and writes it back.
 fn round_trip(kind: &dyn kinds::AnyKind, object: &mut Value) {
     kind.round_trip(object).expect("the object fits its view");
+}
+
+/// Everything a kind says about an object and its change; whatever comes in, it answers.
+fn ask(kind: &dyn kinds::AnyKind, object: &Value, old: Option<&Value>, subresource: &str) {
+    let user = User::default();
+    let options = ClusterOptions {
+        service_cidrs: vec!["10.96.0.0/12".parse().expect("a network"), "fd00::/112".parse().expect("a network")],
+        node_ports: (30_000, 32_767),
+    };
+    let verb = if old.is_some() { Verb::Update } else { Verb::Create };
+    let now = jiff::Timestamp::UNIX_EPOCH;
+    let ctx = Ctx { user: &user, verb, subresource, dry_run: false, now, options: &options };
+    let mut object = object.clone();
+    let _ = kind.row(&object, now);
+    let _ = kind.held(&object);
+    let _ = kind.defaults(&ctx, &mut object);
+    if let Ok(claims) = kind.claims(&ctx, &mut object, old) {
+        for claim in claims.take {
+            claim.write(&mut object, "30000");
+        }
+    }
+    let _ = kind.finish(&ctx, &mut object, old);
+    let _ = kind.fields(&object);
+}
+
+/// Replaces what the path leads to; each step takes one of the children there.
+fn replace(object: &mut Value, path: &[usize], with: &Value) {
+    let Some((step, rest)) = path.split_first() else {
+        *object = with.clone();
+        return;
+    };
+    let child = match object {
+        Value::Object(map) if !map.is_empty() => {
+            let at = step % map.len();
+            map.iter_mut().nth(at).map(|(_, value)| value)
+        }
+        Value::Array(items) if !items.is_empty() => {
+            let at = step % items.len();
+            items.get_mut(at)
+        }
+        _ => None,
+    };
+    match child {
+        Some(child) => replace(child, rest, with),
+        None => *object = with.clone(),
+    }
+}
+
+fn odd_value() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        Just(Value::Null),
+        Just(json!([])),
+        Just(json!({})),
+        Just(json!([null])),
+        Just(json!({"": null})),
+        Just(json!(i64::MAX)),
+        Just(json!(i64::MIN)),
+        Just(json!(-1)),
+        Just(json!(1.5)),
+        Just(json!(true)),
+        Just(json!("")),
+        Just(json!("None")),
+        Just(json!("9999999999999999999999Ei")),
+        Just(json!("'][")),
+        "\\PC{0,8}".prop_map(Value::from),
+    ]
+}
+
+/// A full object of each kind, or a bare one.
+static FULL: LazyLock<Vec<(&dyn kinds::AnyKind, Value)>> = LazyLock::new(|| {
+    let full = |kind: &'static dyn kinds::AnyKind| {
+        let shape = kind.shape();
+        let bare = json!({
+            "apiVersion": shape.api_version(), "kind": shape.kind,
+            "metadata": {"name": "x", "namespace": "ns", "generation": 1}, "spec": {}, "status": {},
+        });
+        (kind, golden(kind).unwrap_or(bare))
+    };
+    ALL.iter().copied().map(full).collect()
+});
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 50, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_object_makes_a_kind_panic(
+        path in proptest::collection::vec(any::<usize>(), 0..9),
+        other in proptest::collection::vec(any::<usize>(), 0..9),
+        value in odd_value(),
+        second in odd_value(),
+    ) {
+        for (kind, old) in FULL.iter() {
+            let mut new = old.clone();
+            replace(&mut new, &path, &value);
+            let mut odd = old.clone();
+            replace(&mut odd, &other, &second);
+            ask(*kind, &new, None, "");
+            for subresource in ["", "status", "scale", "finalize", "binding"] {
+                ask(*kind, &new, Some(&odd), subresource);
+            }
+        }
+    }
 }

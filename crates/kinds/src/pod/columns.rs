@@ -97,7 +97,7 @@ struct Restarts {
 
 impl Restarts {
     fn add(&mut self, container: &ContainerStatus) {
-        self.count += container.restart_count;
+        self.count = self.count.saturating_add(container.restart_count);
         let ended = container.last_state.as_ref().and_then(|state| state.terminated.as_ref());
         let ended = ended.and_then(|terminated| terminated.finished_at.as_ref()).map(|Time(at)| *at);
         self.last = self.last.max(ended);
