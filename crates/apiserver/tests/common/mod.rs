@@ -214,7 +214,9 @@ impl Watch {
 
 /// All frames of a body, until it ends.
 pub async fn frames(body: Body) -> Vec<Bytes> {
-    body.into_data_stream().map(|f| f.expect("frame")).collect().await
+    let frames: Vec<Bytes> = body.into_data_stream().map(|f| f.expect("frame")).collect().await;
+    // HTTP/2 ends with an empty one.
+    frames.into_iter().filter(|f| !f.is_empty()).collect()
 }
 
 /// A ConfigMap.

@@ -1,0 +1,241 @@
+//! Whatever is sent, a Status (or a plain refusal) comes back: no panic, no half write.
+
+mod common;
+
+use std::sync::atomic::Ordering;
+
+use common::{JSON, MAPS, Server, config_map};
+use serde_json::{Value, json};
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+#[tokio::test]
+async fn bodies_that_are_not_objects() {
+    let server = Server::start().await;
+    let deep = format!("{}1{}", r#"{"data":"#.repeat(10_000), "}".repeat(10_000));
+    let bomb = "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e]\ng: [*f,*f,*f,*f,*f,*f,*f,*f]\n";
+    let (json, yaml) = ("application/json", "application/yaml");
+    for (content, body) in [
+        (json, ""),
+        (json, " "),
+        (json, "{"),
+        (json, "[]"),
+        (json, "7"),
+        (json, "\"ConfigMap\""),
+        (json, "{\"metadata\":7}"),
+        (json, "{\"metadata\":{\"name\":7}}"),
+        (json, "{\"metadata\":{\"name\":\"a\"},\"data\":{\"k\":1}}"),
+        (json, "{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"a\"}}"),
+        (json, "{\"kind\":\"Nothing\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"a\"}}"),
+        (json, "{\"metadata\":{\"name\":\"a\"}}{\"metadata\":{\"name\":\"b\"}}"),
+        (json, "{\"metadata\":{\"name\":\"a\"}} trailing"),
+        (json, "\u{feff}{}"),
+        (json, &deep),
+        (yaml, "a: b: c"),
+        (yaml, "- a\n- b\n"),
+        (yaml, "metadata: {name: a"),
+        (yaml, bomb),
+        (yaml, "metadata:\n  name: a\n---\nmetadata:\n  name: b\n"),
+    ] {
+        let answer = server.root.send("POST", MAPS, &[("content-type", content)], body.to_owned()).await;
+        let shown: String = body.chars().take(60).collect();
+        assert_eq!(answer.code, 400, "{content} {shown}: {}", answer.text());
+        answer.failure();
+    }
+    let bytes = server.root.send("POST", MAPS, JSON, &b"{\"metadata\":{\"name\":\"\xff\xfe\"}}"[..]).await;
+    assert_eq!(bytes.code, 400, "{}", bytes.text());
+    // What nobody knows is passed over, however deep.
+    let unknown = format!(r#"{{"metadata":{{"name":"a"}},"x":{}1{}}}"#, "[".repeat(2000), "]".repeat(2000));
+    assert_eq!(server.root.send("POST", &format!("{MAPS}?dryRun=All"), JSON, unknown).await.code, 201);
+    let empty = server.root.get(MAPS).await.ok();
+    assert_eq!(empty["items"], json!([]), "nothing was written");
+    assert_eq!(server.api.panics.load(Ordering::Relaxed), 0);
+}
+
+#[tokio::test]
+async fn objects_that_are_wrong() {
+    let server = Server::start().await;
+    let root = &server.root;
+    let named = |name: &str| json!({"metadata": {"name": name}});
+    for (body, want) in [
+        (json!({}), r#"ConfigMap "" is invalid: metadata.name: Required value: name or generateName is required"#),
+        (
+            named("A"),
+            r#"ConfigMap "A" is invalid: metadata.name: Invalid value: "A": a lowercase RFC 1123 subdomain must"#,
+        ),
+        (named("a/b"), r#"ConfigMap "a/b" is invalid: metadata.name: Invalid value: "a/b": "#),
+        (named(".."), r#"ConfigMap ".." is invalid: metadata.name: Invalid value: "..": "#),
+        (named(&"a".repeat(254)), "must be no more than 253 characters"),
+        (json!({"metadata": {"name": "a", "labels": {"-": "x"}}}), "metadata.labels: Invalid value"),
+        (json!({"metadata": {"name": "a", "labels": {"x": "not a label"}}}), "metadata.labels: Invalid value"),
+        (
+            json!({"metadata": {"name": "a", "annotations": {"x": "y".repeat(300_000)}}}),
+            "metadata.annotations: Too long",
+        ),
+        (json!({"metadata": {"name": "a", "finalizers": ["x y"]}}), "metadata.finalizers"),
+        (json!({"metadata": {"name": "a"}, "data": {"a b": "x"}}), "data[a b]: Invalid value"),
+    ] {
+        let answer = root.post(MAPS, &body).await;
+        let text = answer.failure();
+        assert!(text.starts_with("422 Invalid: ") && text.contains(want), "{text}\n  wanted {want}");
+        assert!(answer.json()["details"]["causes"].as_array().is_some_and(|c| !c.is_empty()));
+    }
+    let replicas = json!({"metadata": {"name": "w"}, "spec": {"replicas": "3"}});
+    let text = root.post("/apis/apps/v1/namespaces/default/deployments", &replicas).await.failure();
+    assert!(
+        text.contains("json: cannot unmarshal string into Go struct field Deployment.spec.replicas of type int32"),
+        "{text}"
+    );
+    let absent = root.post("/api/v1/namespaces/nowhere/configmaps", &config_map("a", "1")).await.failure();
+    assert_eq!(absent, r#"404 NotFound: namespaces "nowhere" not found"#);
+}
+
+#[tokio::test]
+async fn bodies_that_are_too_large() {
+    let server = Server::start().await;
+    let huge = config_map("a", &"x".repeat(3 * 1024 * 1024)).to_string();
+    for (method, uri) in [("POST", MAPS.to_owned()), ("PUT", format!("{MAPS}/a")), ("DELETE", format!("{MAPS}/a"))] {
+        let answer = server.root.send(method, &uri, JSON, huge.clone()).await;
+        assert_eq!(answer.failure(), "413 RequestEntityTooLarge: Request entity too large: limit is 3145728");
+    }
+    let fits = config_map("a", &"x".repeat(900_000));
+    assert_eq!(server.root.post(MAPS, &fits).await.code, 201);
+}
+
+#[tokio::test]
+async fn content_types_that_are_not_spoken() {
+    let server = Server::start().await;
+    let body = config_map("a", "1").to_string();
+    let post = server.root.send("POST", MAPS, &[("content-type", "text/plain")], body.clone()).await.failure();
+    let text = "the body of the request was in an unknown format - accepted media types include: ";
+    assert_eq!(post, format!("415 UnsupportedMediaType: {text}application/json, application/yaml"));
+    server.root.post(MAPS, &config_map("a", "1")).await.ok();
+    let patch = server.root.send("PATCH", &format!("{MAPS}/a"), JSON, body).await.failure();
+    assert!(patch.starts_with(&format!("415 UnsupportedMediaType: {text}application/json-patch+json, ")), "{patch}");
+}
+
+#[tokio::test]
+async fn patches_that_cannot_be_applied() {
+    let server = Server::start().await;
+    let root = &server.root;
+    let before = root.post(MAPS, &config_map("a", "1")).await.ok();
+    let one = format!("{MAPS}/a");
+    for (kind, body, code) in [
+        ("json", json!([{"op": "remove", "path": "/data/none"}]), 422),
+        ("json", json!([{"op": "test", "path": "/data/k", "value": "2"}]), 422),
+        ("json", json!([{"op": "explode", "path": "/data/k"}]), 422),
+        ("json", json!({"data": {}}), 400),
+        ("json", json!([{"op": "replace", "path": "/metadata/name", "value": "b"}]), 422),
+        ("merge", json!([1]), 400),
+        ("merge", json!({"data": 7}), 400),
+        ("merge", json!({"metadata": null}), 422),
+        ("merge", json!({"metadata": {"name": "b"}}), 422),
+        ("merge", json!({"metadata": {"resourceVersion": "1"}}), 409),
+        ("merge", json!({"metadata": {"resourceVersion": "x"}}), 400),
+        ("merge", json!({"metadata": {"uid": "x"}}), 409),
+        ("merge", json!({"kind": "Secret"}), 400),
+        ("strategic-merge", json!({"data": ["a"]}), 400),
+        ("strategic-merge", json!({"data": {"$patch": "explode"}}), 400),
+        ("strategic-merge", json!(7), 400),
+    ] {
+        let answer = root.patch(kind, &one, &body).await;
+        assert_eq!(answer.code, code, "{kind} {body}: {}", answer.text());
+        answer.failure();
+    }
+    let many: Vec<Value> = (0..20_000).map(|_| json!({"op": "test", "path": "/data/k", "value": "1"})).collect();
+    assert!(root.patch("json", &one, &Value::from(many)).await.code >= 400);
+    assert_eq!(root.get(&one).await.ok(), before);
+    assert_eq!(root.patch("merge", &format!("{MAPS}/none"), &json!({})).await.code, 404);
+    assert_eq!(server.api.panics.load(Ordering::Relaxed), 0);
+}
+
+#[tokio::test]
+async fn paths_that_lead_nowhere() {
+    let server = Server::start().await;
+    let long = format!("{MAPS}/{}", "a".repeat(5000));
+    for (method, uri, code) in [
+        ("GET", "/nothing", 404),
+        ("GET", "/api/v2/pods", 404),
+        ("GET", "/api/v1/nothings", 404),
+        ("GET", "/apis/nothing.example.com/v1/things", 404),
+        ("GET", "/api/v1/namespaces/%2e%2e/pods", 404),
+        ("GET", "/api/v1/namespaces/default/pods/..%2f..%2fsecrets", 404),
+        ("GET", "/api/v1/namespaces//pods", 404),
+        ("GET", "/api/v1/pods/a%00b", 400),
+        ("GET", "/api/v1/pods/%ff", 400),
+        ("GET", &long, 400),
+        ("GET", "/api/v1/pods/a", 404),
+        ("GET", "/api/v1/namespaces/default/nodes", 404),
+        ("GET", "/api/v1/namespaces/default/pods/a/exec", 404),
+        ("POST", "/api/v1/pods", 405),
+        ("POST", "/api/v1/namespaces/default/pods/a", 405),
+        ("PUT", PODS, 405),
+        ("PATCH", PODS, 405),
+        ("OPTIONS", PODS, 405),
+        ("TRACE", "/api/v1/namespaces/default/pods/a", 405),
+        ("POST", "/api/v1/namespaces/default/pods/a/log", 405),
+        ("GET", "/api/v1/namespaces/default/pods/a/binding", 405),
+        ("POST", "/healthz", 404),
+        ("GET", "/api/v1/proxy/namespaces/default/pods/a", 405),
+    ] {
+        let answer = server.root.send(method, uri, &[], "").await;
+        let shown: String = uri.chars().take(60).collect();
+        assert_eq!(answer.code, code, "{method} {shown}: {}", answer.text());
+    }
+    let text = server.root.get("/nothing").await;
+    assert_eq!(text.text(), "404 page not found\n");
+    assert_eq!(server.root.get(&format!("{PODS}?timeout=soon")).await.code, 400);
+    assert_eq!(server.api.panics.load(Ordering::Relaxed), 0);
+}
+
+/// Bytes changed here and there in requests that are right: any answer but a panic or a 5xx.
+#[tokio::test]
+async fn mangled_requests() {
+    let server = Server::start().await;
+    let account = json!({"metadata": {"name": "default"}});
+    server.root.post("/api/v1/namespaces/default/serviceaccounts", &account).await.ok();
+    let rng = stdx::Rng::seeded(42);
+    let pod = json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "p", "labels": {"a": "b"}},
+        "spec": {"containers": [{"name": "c", "image": "i", "ports": [{"containerPort": 80}],
+            "resources": {"limits": {"cpu": "100m", "memory": "1Gi"}}}]}});
+    let deployment = json!({"kind": "Deployment", "apiVersion": "apps/v1", "metadata": {"name": "d"}, "spec": {
+        "selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}}, "spec": pod["spec"]}}});
+    let service = json!({"kind": "Service", "apiVersion": "v1", "metadata": {"name": "s"},
+        "spec": {"type": "NodePort", "ports": [{"port": 80, "nodePort": 30080, "targetPort": "http"}]}});
+    let pieces: &[&[u8]] = &[
+        b"{",
+        b"}",
+        b"[",
+        b"]",
+        b",",
+        b":",
+        b"\"",
+        b"null",
+        b"-1",
+        b"1e999",
+        b"\\u0000",
+        b"\xff",
+        b"{}",
+        b"[]",
+        b"99999999999999999999",
+    ];
+    let targets = [
+        (PODS, &pod),
+        ("/apis/apps/v1/namespaces/default/deployments", &deployment),
+        ("/api/v1/namespaces/default/services", &service),
+    ];
+    for round in 0..600u64 {
+        let (uri, object) = targets[rng.below(targets.len() as u64) as usize];
+        let mut body = object.to_string().into_bytes();
+        for _ in 0..=rng.below(3) {
+            let at = rng.below(body.len() as u64) as usize;
+            let piece = pieces[rng.below(pieces.len() as u64) as usize];
+            let end = (at + rng.below(8) as usize).min(body.len());
+            body.splice(at..end, piece.iter().copied());
+        }
+        let shown = String::from_utf8_lossy(&body).into_owned();
+        let answer = server.root.send("POST", &format!("{uri}?dryRun=All"), JSON, body).await;
+        assert!(answer.code < 500, "round {round}: {} {}\n{shown}", answer.code, answer.text());
+    }
+    assert_eq!(server.api.panics.load(Ordering::Relaxed), 0);
+}

@@ -1,0 +1,187 @@
+//! The door to the network: TLS, both protocols, who gets in, an orderly end.
+
+mod common;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use common::{Client, MAPS, Server, config_map, frames};
+use jiff::Timestamp;
+use pki::{Authority, Request};
+use serde_json::json;
+use stdx::shutdown::Stage;
+use transport::dial::{Https, Target};
+use transport::tls::{self, Identity};
+
+struct Open {
+    server: Server,
+    authority: Authority,
+    address: SocketAddr,
+    serving: Stage,
+    ended: tokio::task::JoinHandle<std::io::Result<()>>,
+}
+
+fn identity(authority: &Authority, request: &Request, now: Timestamp) -> Arc<Identity> {
+    let issued = authority.issue(request, now).expect("issued");
+    Identity::from_pem(issued.certificate.as_bytes(), issued.key.as_bytes()).expect("identity")
+}
+
+async fn open() -> Open {
+    let now = stdx::clock::RealClock::shared().wall();
+    let authority = Authority::generate("test", now).expect("authority");
+    let roots = authority.roots().expect("roots");
+    let server = Server::start_with(|config| config.client_ca = Some(roots)).await;
+    let serving = Stage::new();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("bind");
+    let address = listener.local_addr().expect("address");
+    let own = identity(&authority, &Request::server("kube-apiserver", ["kubernetes"]), now);
+    let config = tls::server(&server.clock, own, true).expect("TLS");
+    let (api, stage) = (server.api.clone(), serving.clone());
+    let ended = tokio::spawn(async move { api.serve(listener, config, &stage).await });
+    Open { server, authority, address, serving, ended }
+}
+
+impl Open {
+    fn target(&self) -> Target {
+        Target { address: self.address.to_string(), server_name: "kubernetes".into() }
+    }
+
+    fn client(&self, shown: Option<Arc<Identity>>, http2: bool) -> Client {
+        let roots = (*self.authority.roots().expect("roots")).clone();
+        let config = tls::client(&self.server.clock, roots, shown).expect("TLS");
+        let made = if http2 {
+            Https::new(&self.target(), &config, &self.server.clock)
+        } else {
+            Https::http1(&self.target(), &config, &self.server.clock)
+        };
+        Client(Arc::new(made.expect("client")))
+    }
+
+    fn as_user(&self, name: &str, group: &str, http2: bool) -> Client {
+        let now = self.server.clock.wall();
+        self.client(Some(identity(&self.authority, &Request::client(name, group), now)), http2)
+    }
+}
+
+#[tokio::test]
+async fn objects_and_watches_over_both_protocols() {
+    let open = open().await;
+    for http2 in [false, true] {
+        let root = open.as_user("admin", "system:masters", http2);
+        let name = format!("over-{}", u8::from(http2));
+        let mut watch = root.watch(&format!("{MAPS}?watch=1&fieldSelector=metadata.name%3D{name}")).await;
+        assert_eq!(root.post(MAPS, &config_map(&name, "1")).await.code, 201);
+        assert_eq!(watch.line("/data/k").await, format!("ADDED {name} 1"));
+        let big = "x".repeat(2_000_000);
+        let huge = root.patch("merge", &format!("{MAPS}/{name}"), &json!({"data": {"big": &big[..900_000]}})).await;
+        assert_eq!(huge.code, 200, "{}", huge.text());
+        assert_eq!(watch.line("/data/k").await, format!("MODIFIED {name} 1"));
+        let refused = root.send("POST", MAPS, common::JSON, config_map("b", &big.repeat(2)).to_string()).await;
+        assert_eq!(refused.code, 413, "{}", refused.text());
+        assert_eq!(root.get(&format!("{MAPS}/{name}")).await.code, 200, "the connection goes on");
+    }
+    let managers = open.server.root.get(&format!("{MAPS}/over-1")).await.ok();
+    assert_eq!(managers["metadata"]["managedFields"][0]["manager"], "tests");
+}
+
+#[tokio::test]
+async fn the_certificate_says_who_asks() {
+    let open = open().await;
+    let jane = open.as_user("jane", "dev", true);
+    let who = jane.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", &json!({})).await;
+    // Nothing is bootstrapped here, so nobody may ask; the refusal says who it was.
+    assert_eq!(who.code, 403);
+    assert!(who.text().contains(r#"User \"jane\" cannot create"#), "{}", who.text());
+    let now = open.server.clock.wall();
+    let stranger = Authority::generate("other", now).expect("authority");
+    let forged = open.client(Some(identity(&stranger, &Request::client("admin", "system:masters"), now)), true);
+    assert_eq!(forged.get(MAPS).await.failure(), "401 Unauthorized: Unauthorized");
+    let serving = identity(&open.authority, &Request::server("admin", ["admin"]), now);
+    assert_eq!(open.client(Some(serving), true).get(MAPS).await.code, 401, "a serving certificate is no user");
+}
+
+#[tokio::test]
+async fn nobody_gets_health_and_version_only() {
+    let open = open().await;
+    let nobody = open.client(None, true);
+    for (uri, code) in [
+        ("/healthz", 200),
+        ("/livez/ping", 200),
+        ("/readyz?verbose", 200),
+        ("/version", 200),
+        ("/api", 401),
+        ("/apis/apps/v1", 401),
+        ("/openapi/v2", 401),
+        ("/debug/pintle/causes", 401),
+        (MAPS, 401),
+        ("/nothing", 401),
+    ] {
+        let answer = nobody.get(uri).await;
+        assert_eq!(answer.code, code, "{uri}: {}", answer.text());
+    }
+    assert_eq!(nobody.get("/version").await.json()["major"], "1");
+    let wrong = nobody.send("GET", "/healthz", &[("authorization", "Bearer nonsense")], "").await;
+    assert_eq!(wrong.code, 401);
+    let post = nobody.send("POST", "/healthz", &[], "").await;
+    assert_eq!(post.code, 401);
+}
+
+#[tokio::test]
+async fn a_token_says_who_asks() {
+    let open = open().await;
+    let root = &open.server.root;
+    let account = json!({"metadata": {"name": "robot"}});
+    root.post("/api/v1/namespaces/default/serviceaccounts", &account).await.ok();
+    let asked = root.post("/api/v1/namespaces/default/serviceaccounts/robot/token", &json!({"spec": {}})).await.ok();
+    let token = asked["status"]["token"].as_str().expect("token").to_owned();
+    let nobody = open.client(None, false);
+    let bearer = format!("Bearer {token}");
+    let answer = nobody.send("GET", MAPS, &[("authorization", &bearer)], "").await;
+    let text = answer.failure();
+    assert!(text.starts_with("403 Forbidden: "), "{text}");
+    assert!(text.contains(r#"User "system:serviceaccount:default:robot" cannot list"#), "{text}");
+    let cut = &bearer[..bearer.len() - 3];
+    assert_eq!(nobody.send("GET", MAPS, &[("authorization", cut)], "").await.code, 401);
+}
+
+#[tokio::test]
+async fn an_identity_of_this_process_cannot_be_had_from_outside() {
+    let open = open().await;
+    let nobody = open.client(None, false);
+    for header in ["x-remote-user", "x-remote-group", "impersonate-user"] {
+        let answer = nobody.send("GET", MAPS, &[(header, "system:masters")], "").await;
+        assert_eq!(answer.code, 401, "{header}");
+    }
+    let root = open.as_user("admin", "system:masters", false);
+    let claimed = root.send("GET", MAPS, &[("impersonate-user", "jane")], "").await;
+    assert_eq!(claimed.code, 403);
+}
+
+#[tokio::test]
+async fn the_end_is_orderly() {
+    let open = open().await;
+    let root = open.as_user("admin", "system:masters", true);
+    let watch = root.open("GET", &format!("{MAPS}?watch=1"), &[], "").await;
+    let reading = tokio::spawn(frames(watch.into_body()));
+    open.server.stage.stop();
+    assert!(reading.await.expect("the watch ends, and ends well").is_empty());
+    let ready = root.get("/readyz").await;
+    assert_eq!((ready.code, root.get("/livez").await.code), (500, 200), "{}", ready.text());
+    open.serving.stop();
+    open.ended.await.expect("joins").expect("ends");
+}
+
+#[tokio::test]
+async fn many_clients_at_once() {
+    let open = open().await;
+    let root = open.as_user("admin", "system:masters", true);
+    let writes = (0..100).map(|i| {
+        let root = root.clone();
+        tokio::spawn(async move { root.post(MAPS, &config_map(&format!("m{i}"), "1")).await.code })
+    });
+    for write in writes.collect::<Vec<_>>() {
+        assert_eq!(write.await.expect("joins"), 201);
+    }
+    let list = root.get(MAPS).await.ok();
+    assert_eq!(list["items"].as_array().map(Vec::len), Some(100));
+}
