@@ -173,6 +173,13 @@ impl Cluster {
         self.child.as_ref().and_then(Child::id)
     }
 
+    /// Another pintle subcommand, to be given more arguments.
+    pub fn pintle_command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(&self.binary);
+        command.args(args);
+        command
+    }
+
     /// Runs another pintle subcommand on this cluster's folders.
     pub async fn pintle(&self, args: &[&str]) -> Result<Output> {
         Ok(Command::new(&self.binary).args(args).args(self.roots()).output().await?)

@@ -1,0 +1,129 @@
+//! The process stops, is killed, and starts again: pods and Services go on, nothing acknowledged is
+//! lost, no container is restarted.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use e2e::cluster::Cluster;
+use e2e::registry::Registry;
+use e2e::{images, manifests};
+use serde_json::Value;
+use stdx::{ClockExt, Rng};
+
+/// Container ids of the pods, sorted: a restart would change one.
+async fn containers(cluster: &Cluster) -> Result<Vec<String>> {
+    let list = cluster.json(&["get", "pods", "-l", "app=web"]).await?;
+    let pods = list["items"].as_array().cloned().unwrap_or_default();
+    let mut ids: Vec<String> = pods
+        .iter()
+        .map(|p| {
+            let id = p.pointer("/status/containerStatuses/0/containerID").and_then(Value::as_str);
+            let count = p.pointer("/status/containerStatuses/0/restartCount").cloned().unwrap_or_default();
+            format!("{}#{count}", id.unwrap_or_default())
+        })
+        .collect();
+    ids.sort();
+    Ok(ids)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pods_and_services_outlive_the_process() -> Result<()> {
+    let registry = Registry::start(&[images::nginx("nginx:1")?]).await?;
+    let mut cluster = Cluster::start(&[]).await?;
+    cluster.trust_registry(&registry)?;
+    cluster.apply(&manifests::web("web", &registry.reference("nginx:1"), 2, 30080)).await?;
+    cluster.kubectl(&["rollout", "status", "deployment/web", "--timeout=90s"]).await?;
+    let ip = cluster.kubectl(&["get", "service", "web", "-o", "jsonpath={.spec.clusterIP}"]).await?;
+    let node = cluster.node_ip().await?;
+    let urls = [format!("http://{ip}/"), format!("http://{node}:30080/")];
+    for url in &urls {
+        cluster.eventually("the Service answers", || cluster.http_get(url)).await?;
+    }
+    let before = containers(&cluster).await?;
+    ensure!(before.len() == 2, "{before:?}");
+
+    cluster.stop().await.context("an orderly stop")?;
+    for url in &urls {
+        cluster.http_get(url).await.context("the Service answers while nothing of ours runs")?;
+    }
+    cluster.up(&[]).await.context("a second up")?;
+    ensure!(containers(&cluster).await? == before, "containers were restarted by a stop and start");
+
+    // Killed at a random moment while a writer counts what was acknowledged.
+    let rng = Rng::from_os();
+    let mut acknowledged = 0;
+    for round in 0..5 {
+        let deadline = cluster.clock.now() + Duration::from_millis(200 + rng.below(800));
+        while cluster.clock.now() < deadline {
+            cluster.kubectl(&["create", "configmap", &format!("kept-{acknowledged}")]).await?;
+            acknowledged += 1;
+        }
+        let scale = if round % 2 == 0 { "3" } else { "2" };
+        cluster.kubectl(&["scale", "deployment/web", &format!("--replicas={scale}")]).await?;
+        cluster.kill().await?;
+        cluster.http_get(&urls[0]).await.context("the Service answers after a kill")?;
+        cluster.up(&[]).await.with_context(|| format!("start after kill {round}"))?;
+        let list = cluster.kubectl(&["get", "configmaps", "-o", "name"]).await?;
+        let kept = list.lines().filter(|l| l.contains("/kept-")).count();
+        ensure!(kept == acknowledged, "{kept} of {acknowledged} acknowledged writes are there");
+        cluster.kubectl(&["rollout", "status", "deployment/web", "--timeout=60s"]).await?;
+        let after = containers(&cluster).await?;
+        let alive = before.iter().filter(|id| after.contains(id)).count();
+        ensure!(alive == before.len(), "a container was restarted: {before:?} became {after:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reset_leaves_the_host_as_it_was() -> Result<()> {
+    let before = host_state()?;
+    let registry = Registry::start(&[images::busybox("busybox:1")?]).await?;
+    let cluster = Cluster::start(&[]).await?;
+    cluster.trust_registry(&registry)?;
+    cluster.apply(&manifests::script("trace", &registry.reference("busybox:1"), "sleep 1000")).await?;
+    cluster.kubectl(&["wait", "--for=condition=Ready", "pod/trace", "--timeout=60s"]).await?;
+    let clock = cluster.clock.clone();
+    drop(cluster);
+    let deadline = clock.now() + Duration::from_secs(20);
+    loop {
+        let after = host_state()?;
+        if after == before {
+            return Ok(());
+        }
+        ensure!(clock.now() < deadline, "the host differs: before {before:#?}, after {after:#?}");
+        clock.sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// What a cluster changes on a host: links, routes, rules, mounts, cgroups, settings.
+fn host_state() -> Result<Vec<(String, String)>> {
+    let run = |program: &str, args: &[&str]| -> Result<String> {
+        let output = std::process::Command::new(program).args(args).output()?;
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let mounts = host::reset::mounts()?.into_iter().map(|m| m.display().to_string()).collect::<Vec<_>>().join("\n");
+    let cgroups: Vec<String> = host::reset::hierarchies()?
+        .into_iter()
+        .map(|h| h.join("kubepods"))
+        .filter(|p| p.exists())
+        .map(|p| p.display().to_string())
+        .collect();
+    let tables = run("nft", &["list", "tables"])?;
+    let tables = tables.lines().filter(|l| !l.contains("pintle-e2e-guard")).collect::<Vec<_>>().join("\n");
+    Ok(vec![
+        (
+            "links".into(),
+            run("ip", &["-o", "link", "show"])?
+                .lines()
+                .map(|l| l.split(':').nth(1).unwrap_or_default())
+                .collect::<Vec<_>>()
+                .join(","),
+        ),
+        ("routes".into(), run("ip", &["route"])?),
+        ("tables".into(), tables),
+        ("mounts".into(), mounts),
+        ("cgroups".into(), cgroups.join(",")),
+        ("namespaces".into(), run("ip", &["netns", "list"])?),
+        ("forwarding".into(), host::sysctl::get("net.ipv4.ip_forward")?),
+    ])
+}
