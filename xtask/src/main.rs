@@ -2,6 +2,8 @@
 
 mod bench;
 mod demo;
+#[cfg(test)]
+mod laws;
 mod schema;
 mod tidy;
 

@@ -1,0 +1,98 @@
+//! Laws of the architecture that can be read off the sources.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::tidy::root;
+
+/// Every Rust file below a folder of the repository, without tests' own folders.
+pub fn sources(folder: &str) -> Vec<PathBuf> {
+    fn walk(folder: &Path, out: &mut Vec<PathBuf>) {
+        let Ok(entries) = fs::read_dir(folder) else { return };
+        for entry in entries.flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                if !path.ends_with("tests") && !path.ends_with("target") {
+                    walk(&path, out);
+                }
+            } else if path.extension().is_some_and(|e| e == "rs") && !path.ends_with("tests.rs") {
+                out.push(path);
+            }
+        }
+    }
+    let mut out = Vec::new();
+    walk(&root().join(folder), &mut out);
+    out.sort();
+    out
+}
+
+/// A file's code: without its test module and without comments.
+pub fn code(path: &Path) -> String {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let text = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    text.lines().filter(|l| !l.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
+}
+
+/// `path: what` for every file whose code holds one of `words`.
+pub fn found(files: &[PathBuf], words: &[&str]) -> Vec<String> {
+    let mut out = Vec::new();
+    for path in files {
+        let code = code(path);
+        for word in words.iter().filter(|w| code.contains(*w)) {
+            out.push(format!("{}: {word}", path.strip_prefix(root()).unwrap_or(path).display()));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Plurals and kinds that a verb might be tempted to name.
+    const KINDS: &[&str] =
+        &["\"pods\"", "\"Pod\"", "\"deployments\"", "\"services\"", "\"Service\"", "\"nodes\"", "\"namespaces\""];
+
+    #[test]
+    fn verbs_know_no_kinds() {
+        let files = sources("crates/apiserver/src/verbs");
+        assert!(files.len() > 5, "the verbs have moved");
+        assert_eq!(found(&files, KINDS), [""; 0]);
+    }
+
+    #[test]
+    fn kinds_know_no_verbs_no_http_and_no_storage() {
+        let files = sources("crates/kinds/src");
+        assert!(files.len() > 20, "the kinds have moved");
+        assert_eq!(found(&files, &["http::", "hyper::", "storage::", "tokio::", "async fn"]), [""; 0]);
+    }
+
+    #[test]
+    fn deciders_are_pure() {
+        let names = ["plan.rs", "choose.rs", "generate.rs", "render.rs", "threshold.rs", "model.rs", "admit.rs"];
+        let files: Vec<PathBuf> = sources("crates")
+            .into_iter()
+            .filter(|p| p.file_name().and_then(|n| n.to_str()).is_some_and(|n| names.contains(&n)))
+            .collect();
+        assert!(files.len() > 10, "only {} deciders", files.len());
+        let words = [".await", "async fn", "Clock", ".wall()", "clock.now()", "Informer", "std::fs"];
+        assert_eq!(found(&files, &words), [""; 0]);
+    }
+
+    #[test]
+    fn one_write_path() {
+        let files: Vec<PathBuf> = sources("crates/apiserver/src")
+            .into_iter()
+            .filter(|p| !p.components().any(|c| c.as_os_str() == "registry"))
+            .collect();
+        assert_eq!(found(&files, &["Op::Put", "Op::Delete"]), [""; 0]);
+    }
+
+    #[test]
+    fn time_and_randomness_are_injected() {
+        let clippy = fs::read_to_string(root().join("clippy.toml")).expect("clippy.toml");
+        for banned in ["std::time::Instant::now", "std::time::SystemTime::now", "tokio::time::sleep", "rand::random"] {
+            assert!(clippy.contains(banned), "{banned} is not banned");
+        }
+    }
+}
