@@ -1,2 +1,73 @@
-//! The binary.
-fn main() {}
+//! Flags, signals and wiring: every component as a subcommand, and `up`, which runs them together.
+//! Nothing is decided here.
+
+mod cluster;
+mod commands;
+mod logging;
+mod progress;
+mod roots;
+
+use clap::{Parser, Subcommand};
+use stdx::clock::RealClock;
+
+/// The version reported to clients.
+pub const VERSION: &str = concat!("v1.37.1+pintle.", env!("CARGO_PKG_VERSION"));
+
+/// Kubernetes in one small binary.
+#[derive(Parser, Debug)]
+#[command(name = "pintle", version = VERSION, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    Up(commands::up::Up),
+    Down(commands::down::Down),
+    Reset(commands::reset::Reset),
+    Why(commands::why::Why),
+    #[command(name = "kube-apiserver")]
+    ApiServer(commands::kube_apiserver::KubeApiServer),
+    #[command(name = "kube-controller-manager")]
+    ControllerManager(commands::kube_controller_manager::KubeControllerManager),
+    #[command(name = "kube-scheduler")]
+    Scheduler(commands::kube_scheduler::KubeScheduler),
+    Kubelet(commands::kubelet::Kubelet),
+    #[command(name = "kube-proxy")]
+    Proxy(commands::kube_proxy::KubeProxy),
+    /// Print the version.
+    Version,
+}
+
+fn main() -> std::process::ExitCode {
+    let cli = Cli::parse();
+    match run(cli.command) {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("pintle: {error:#}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<()> {
+    // `up` in the background starts another process, before any thread exists in this one.
+    let clock = RealClock::shared();
+    let runtime = || tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    match command {
+        Command::Up(args) => commands::up::run(args, clock),
+        Command::Down(args) => runtime()?.block_on(commands::down::run(args, clock)),
+        Command::Reset(args) => runtime()?.block_on(commands::reset::run(args, clock)),
+        Command::Why(args) => runtime()?.block_on(commands::why::run(args, clock)),
+        Command::ApiServer(args) => runtime()?.block_on(commands::kube_apiserver::run(args, clock)),
+        Command::ControllerManager(args) => runtime()?.block_on(commands::kube_controller_manager::run(args, clock)),
+        Command::Scheduler(args) => runtime()?.block_on(commands::kube_scheduler::run(args, clock)),
+        Command::Kubelet(args) => runtime()?.block_on(commands::kubelet::run(args, clock)),
+        Command::Proxy(args) => runtime()?.block_on(commands::kube_proxy::run(args, clock)),
+        Command::Version => {
+            println!("{VERSION}");
+            Ok(())
+        }
+    }
+}

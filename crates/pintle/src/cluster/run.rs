@@ -10,12 +10,13 @@
 //! delays a probe or a Lease.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use apiserver::ApiServer;
+use apiserver::authn::service_account;
 use client::Client;
 use host::containerd::{self, Started};
 use host::journal::{Journal, Mutation};
@@ -24,8 +25,8 @@ use host::process::ProcessId;
 use host::{cni, preflight, sysctl};
 use kinds::kind::ClusterOptions;
 use net::nft::Nft;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use serde_json::Value;
-use stdx::backoff::Policy;
 use stdx::shutdown::Stage;
 use stdx::{ClockExt, Rng, SharedClock};
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -100,7 +101,7 @@ impl Cluster {
         };
         let rng = Rng::from_os();
         let serving = Stage::new();
-        let api = start_api_server(&args, &layout, &identities, node_ip, clock.clone(), rng.clone(), &serving);
+        let api = start_api_server(&args, &layout, &identities, node_ip, &clock, &rng, &serving);
         let (runtime, (server, store)) = tokio::try_join!(runtime, api)?;
         match runtime {
             Some(Started::New) => progress.done("container runtime (containerd of our own)"),
@@ -354,42 +355,72 @@ async fn start_api_server(
     layout: &Layout,
     identities: &Identities,
     node_ip: IpAddr,
-    clock: SharedClock,
-    rng: Rng,
+    clock: &SharedClock,
+    rng: &Rng,
     stage: &Stage,
 ) -> Result<(Arc<ApiServer>, Arc<dyn storage::Store>)> {
-    let store = open_store(&layout.store(), &clock, &rng)?;
+    let range = args.service_cluster_ip_range;
+    let service = range.hosts().next().context("an empty Service range")?;
+    let api = Api {
+        store: layout.store(),
+        listen: SocketAddr::new(args.bind_address, args.secure_port),
+        advertised: SocketAddr::new(node_ip, args.secure_port),
+        service_cidr: range,
+        node_ports: (30000, 32767),
+        client_ca: identities.client_roots()?,
+        service_accounts: service_account::Options::standard(&args.cluster_domain, identities.tokens.clone()),
+        kubelet_client: identities.kubelet_client()?,
+        tls: identities.api_server(&args.cluster_domain, service, vec![node_ip, args.bind_address])?,
+    };
+    start_api(api, clock, rng, stage).await
+}
+
+/// What an API server is started from, alone or with the rest.
+pub struct Api {
+    /// The folder of the embedded store.
+    pub store: PathBuf,
+    pub listen: SocketAddr,
+    /// Where members of the cluster reach it.
+    pub advertised: SocketAddr,
+    pub service_cidr: ipnet::IpNet,
+    pub node_ports: (u16, u16),
+    pub client_ca: Arc<RootCertStore>,
+    pub service_accounts: service_account::Options,
+    pub kubelet_client: Arc<ClientConfig>,
+    pub tls: ServerConfig,
+}
+
+/// Opens the store, starts the server and its listener. The store is to be closed last. A store
+/// that cannot write any more ends the process: nothing may be acknowledged after that.
+pub async fn start_api(
+    api: Api,
+    clock: &SharedClock,
+    rng: &Rng,
+    stage: &Stage,
+) -> Result<(Arc<ApiServer>, Arc<dyn storage::Store>)> {
+    let options = storage::embedded::Options::new(&api.store, clock.clone(), rng.clone());
+    let store: Arc<dyn storage::Store> =
+        Arc::new(storage::embedded::Embedded::open(options).context("opening the store")?);
     let config = apiserver::Config {
         store: store.clone(),
         memory: Arc::new(storage::Memory::new(clock.clone())),
         clock: clock.clone(),
-        rng,
-        options: ClusterOptions { service_cidrs: vec![args.service_cluster_ip_range], node_ports: (30000, 32767) },
-        client_ca: Some(identities.client_roots()?),
-        kubelet_client: Some(identities.kubelet_client()?),
+        rng: rng.clone(),
+        options: ClusterOptions { service_cidrs: vec![api.service_cidr], node_ports: api.node_ports },
+        limits: apiserver::cacher::Limits::default(),
+        client_ca: Some(api.client_ca),
+        service_accounts: api.service_accounts,
+        kubelet_client: Some(api.kubelet_client),
         version: VERSION.to_owned(),
+        address: api.advertised.to_string(),
     };
+    let listener = tokio::net::TcpListener::bind(api.listen).await.with_context(|| api.listen.to_string())?;
     let server = ApiServer::start(config, stage).await?;
-    let address = SocketAddr::new(args.bind_address, args.secure_port);
-    let listener = tokio::net::TcpListener::bind(address).await.with_context(|| address.to_string())?;
-    let service = args.service_cluster_ip_range.hosts().next().unwrap_or(args.service_cluster_ip_range.addr());
-    let addresses = if args.bind_address.is_unspecified() { vec![node_ip] } else { vec![node_ip, args.bind_address] };
-    let tls = identities.api_server(&args.cluster_domain, service, addresses)?;
     let (serving, ended) = (server.clone(), stage.clone());
     stage.spawn(async move {
-        if let Err(error) = serving.serve(listener, tls, &ended).await {
+        if let Err(error) = serving.serve(listener, api.tls, &ended).await {
             tracing::error!(%error, "the API server stopped serving");
         }
     });
     Ok((server, store))
 }
-
-/// A store that cannot write any more ends the process: nothing may be acknowledged after that.
-fn open_store(folder: &Path, clock: &SharedClock, rng: &Rng) -> Result<Arc<dyn storage::Store>> {
-    let options = storage::embedded::Options::new(folder, clock.clone(), rng.clone());
-    let store = storage::embedded::Embedded::open(options).context("opening the store")?;
-    Ok(Arc::new(store))
-}
-
-/// How often a component that waits for the API server asks again.
-pub const RETRY: Policy = Policy { initial: Duration::from_millis(100), max: Duration::from_secs(5) };

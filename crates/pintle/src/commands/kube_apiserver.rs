@@ -1,0 +1,155 @@
+//! `pintle kube-apiserver`: the API server alone, over its own embedded store.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use apiserver::ApiServer;
+use apiserver::authn::service_account;
+use clap::Args;
+use ipnet::IpNet;
+use pki::SigningKey;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use stdx::shutdown::Stage;
+use stdx::{Rng, SharedClock};
+
+use crate::cluster::address;
+use crate::cluster::identities::Identities;
+use crate::cluster::run::{Api, start_api};
+use crate::commands::standalone::wait_for_signal;
+use crate::logging;
+
+/// Run the API server alone.
+#[derive(Args, Debug)]
+pub struct KubeApiServer {
+    /// Where the embedded store is kept.
+    #[arg(long, default_value = "/var/lib/pintle/store", value_name = "DIR")]
+    data_dir: PathBuf,
+    /// Keys and certificates; what is missing is made there.
+    #[arg(long, default_value = "/var/lib/pintle/pki", value_name = "DIR")]
+    cert_dir: PathBuf,
+    /// The address to listen on.
+    #[arg(long, default_value = "0.0.0.0", value_name = "IP")]
+    bind_address: IpAddr,
+    /// The address members of the cluster reach this server by.
+    #[arg(long, value_name = "IP")]
+    advertise_address: Option<IpAddr>,
+    /// The port to listen on.
+    #[arg(long, default_value_t = 6443, value_name = "PORT")]
+    secure_port: u16,
+    /// Where Service addresses come from.
+    #[arg(long, default_value = "10.96.0.0/12", value_name = "CIDR")]
+    service_cluster_ip_range: IpNet,
+    /// Where node ports come from: FIRST-LAST.
+    #[arg(long, default_value = "30000-32767", value_name = "RANGE")]
+    service_node_port_range: String,
+    /// A serving certificate of your own, with its key.
+    #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
+    tls_cert_file: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
+    tls_private_key_file: Option<PathBuf>,
+    /// Who may sign client certificates.
+    #[arg(long, value_name = "FILE")]
+    client_ca_file: Option<PathBuf>,
+    /// The issuer of ServiceAccount tokens.
+    #[arg(long, value_name = "URL")]
+    service_account_issuer: Option<String>,
+    /// The key that signs ServiceAccount tokens.
+    #[arg(long, value_name = "FILE")]
+    service_account_signing_key_file: Option<PathBuf>,
+    /// Who may sign kubelets' serving certificates.
+    #[arg(long, value_name = "FILE")]
+    kubelet_certificate_authority: Option<PathBuf>,
+    /// What this server shows kubelets, with its key.
+    #[arg(long, value_name = "FILE", requires = "kubelet_client_key")]
+    kubelet_client_certificate: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", requires = "kubelet_client_certificate")]
+    kubelet_client_key: Option<PathBuf>,
+    /// The domain of the cluster's names.
+    #[arg(long, default_value = "cluster.local", value_name = "DOMAIN")]
+    cluster_domain: String,
+    /// Verbosity of the log.
+    #[arg(short, default_value_t = 2, value_name = "LEVEL")]
+    v: u8,
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path).with_context(|| path.display().to_string())
+}
+
+fn roots(path: &Path) -> Result<Arc<RootCertStore>> {
+    let roots = transport::tls::roots(&read(path)?).with_context(|| path.display().to_string())?;
+    Ok(Arc::new(roots))
+}
+
+fn ports(range: &str) -> Result<(u16, u16)> {
+    let (first, last) = range.split_once('-').context("a port range is FIRST-LAST")?;
+    let (first, last) = (first.parse()?, last.parse()?);
+    if first == 0 || last < first {
+        bail!("{range} is no range of ports");
+    }
+    Ok((first, last))
+}
+
+impl KubeApiServer {
+    fn tls(&self, identities: &Identities, clock: &SharedClock, address: IpAddr) -> Result<ServerConfig> {
+        if let (Some(certificate), Some(key)) = (&self.tls_cert_file, &self.tls_private_key_file) {
+            let identity = transport::tls::Identity::from_pem(&read(certificate)?, &read(key)?)?;
+            return Ok(transport::tls::server(clock, identity, true)?);
+        }
+        let service = self.service_cluster_ip_range.hosts().next().context("an empty Service range")?;
+        identities.api_server(&self.cluster_domain, service, vec![address, self.bind_address])
+    }
+
+    fn kubelet_client(&self, identities: &Identities, clock: &SharedClock) -> Result<Arc<ClientConfig>> {
+        let Some(authority) = &self.kubelet_certificate_authority else { return identities.kubelet_client() };
+        let identity = match (&self.kubelet_client_certificate, &self.kubelet_client_key) {
+            (Some(certificate), Some(key)) => {
+                Some(transport::tls::Identity::from_pem(&read(certificate)?, &read(key)?)?)
+            }
+            _ => None,
+        };
+        let roots = RootCertStore::clone(&*roots(authority)?);
+        Ok(Arc::new(transport::tls::client(clock, roots, identity)?))
+    }
+}
+
+/// Runs the command.
+pub async fn run(args: KubeApiServer, clock: SharedClock) -> Result<()> {
+    logging::start(args.v);
+    let identities = Identities::open(&args.cert_dir, &clock)?;
+    let advertised = args.advertise_address.unwrap_or_else(address::outward);
+    let key = match &args.service_account_signing_key_file {
+        Some(path) => Arc::new(SigningKey::from_pem(&String::from_utf8(read(path)?)?)?),
+        None => identities.tokens.clone(),
+    };
+    let mut service_accounts = service_account::Options::standard(&args.cluster_domain, key);
+    if let Some(issuer) = &args.service_account_issuer {
+        service_accounts.audiences = vec![issuer.clone()];
+        service_accounts.issuer.clone_from(issuer);
+    }
+    let client_ca = match &args.client_ca_file {
+        Some(path) => roots(path)?,
+        None => identities.client_roots()?,
+    };
+    let stage = Stage::new();
+    let api = Api {
+        store: args.data_dir.clone(),
+        listen: SocketAddr::new(args.bind_address, args.secure_port),
+        advertised: SocketAddr::new(advertised, args.secure_port),
+        service_cidr: args.service_cluster_ip_range,
+        node_ports: ports(&args.service_node_port_range)?,
+        client_ca,
+        service_accounts,
+        kubelet_client: args.kubelet_client(&identities, &clock)?,
+        tls: args.tls(&identities, &clock, advertised)?,
+    };
+    let (server, store): (Arc<ApiServer>, _) = start_api(api, &clock, &Rng::from_os(), &stage).await?;
+    tracing::info!(address = %args.bind_address, port = args.secure_port, version = server.version, "API server is ready");
+    wait_for_signal().await?;
+    stage.finish(&clock, Duration::from_secs(20)).await;
+    store.close().await;
+    Ok(())
+}
