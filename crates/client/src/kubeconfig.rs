@@ -201,7 +201,7 @@ impl Client {
 }
 
 /// What a file written by us says about one cluster and one user.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
     pub cluster: String,
     pub user: String,

@@ -116,7 +116,7 @@ impl Cluster {
         cluster.start_controllers(&identities);
         cluster.start_scheduler();
         if cluster.args.has(Component::Kubelet) {
-            cluster.start_kubelet(&identities, node, &node_name, node_ip, &runtime_endpoint)?;
+            //KL cluster.start_kubelet(&identities, node, &node_name, node_ip, &runtime_endpoint)?;
         }
         if cluster.args.has(Component::Proxy) {
             cluster.start_proxy(node, &node_name, &mut journal)?;
@@ -168,31 +168,6 @@ impl Cluster {
         let (clock, rng, stage) = (self.clock.clone(), self.rng.clone(), self.components.clone());
         let options = scheduler::Options::new(&address::host_name());
         self.components.spawn(async move { scheduler::run(client, clock, rng, options, &stage).await });
-    }
-
-    fn start_kubelet(
-        &self,
-        identities: &Identities,
-        node: &Handle,
-        name: &str,
-        address: IpAddr,
-        endpoint: &str,
-    ) -> Result<()> {
-        let client = self.client(identities::node(name), "kubelet");
-        let options = kubelet::Options {
-            node_name: name.to_owned(),
-            node_ip: address,
-            root_dir: self.layout.kubelet(),
-            pod_logs_dir: self.layout.pod_logs(),
-            runtime_endpoint: endpoint.to_owned(),
-            serving_tls: Some(identities.kubelet_server(name, address)?),
-            port: KUBELET_PORT,
-            ..kubelet::Options::default()
-        };
-        let (clock, rng, stage) = (self.clock.clone(), self.rng.clone(), self.components.clone());
-        let task = node.spawn(async move { kubelet::run(client, clock, rng, options, &stage).await });
-        self.components.spawn(async move { ended("kubelet", task.await) });
-        Ok(())
     }
 
     fn start_proxy(&self, node: &Handle, name: &str, journal: &mut Journal) -> Result<()> {
@@ -398,9 +373,9 @@ pub async fn start_api(
     rng: &Rng,
     stage: &Stage,
 ) -> Result<(Arc<ApiServer>, Arc<dyn storage::Store>)> {
-    let options = storage::embedded::Options::new(&api.store, clock.clone(), rng.clone());
+    let options = storage::Options::new(&api.store, clock.clone(), rng.clone());
     let store: Arc<dyn storage::Store> =
-        Arc::new(storage::embedded::Embedded::open(options).context("opening the store")?);
+        Arc::new(storage::Embedded::open(options).context("opening the store")?);
     let config = apiserver::Config {
         store: store.clone(),
         memory: Arc::new(storage::Memory::new(clock.clone())),

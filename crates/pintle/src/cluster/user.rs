@@ -1,7 +1,7 @@
 //! The kubeconfig of the user who started us: a context `pintle` is merged into it.
 
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use client::kubeconfig::{self, Entry};
@@ -48,5 +48,17 @@ pub fn merge_kubeconfig(entry: &Entry, journal: &mut Journal) -> Result<()> {
             std::os::unix::fs::chown(&folder, owner.0, owner.1)?;
         }
     }
+    Ok(())
+}
+
+/// Takes our context out of the file again; a file that is gone is fine.
+pub fn forget(path: &Path, context: &str) -> Result<()> {
+    if !path.exists() {
+        return Ok(());
+    }
+    let names = Entry { cluster: context.into(), user: context.into(), context: context.into(), ..Entry::default() };
+    let owner = std::fs::metadata(path)?;
+    kubeconfig::write(path, &kubeconfig::remove(kubeconfig::load(path)?, &names))?;
+    std::os::unix::fs::chown(path, Some(owner.uid()), Some(owner.gid()))?;
     Ok(())
 }

@@ -7,6 +7,7 @@ use host::process::ProcessId;
 use host::reset;
 use stdx::SharedClock;
 
+use crate::cluster::user;
 use crate::commands::down::{self, Down};
 use crate::roots::Roots;
 
@@ -28,7 +29,7 @@ pub async fn run(args: Reset, clock: SharedClock) -> Result<()> {
     let mut failed = Vec::new();
     for entry in journal.entries() {
         if let Mutation::Kubeconfig { path, context } = entry {
-            if let Err(error) = client::kubeconfig::remove_context(path, context) {
+            if let Err(error) = user::forget(path, context) {
                 failed.push(format!("{}: {error}", path.display()));
             }
         }
