@@ -130,9 +130,9 @@ pub async fn run(args: KubeApiServer, clock: SharedClock) -> Result<()> {
         service_accounts.audiences = vec![issuer.clone()];
         service_accounts.issuer.clone_from(issuer);
     }
-    let client_ca = match &args.client_ca_file {
-        Some(path) => roots(path)?,
-        None => identities.client_roots()?,
+    let (client_ca, client_ca_pem) = match &args.client_ca_file {
+        Some(path) => (roots(path)?, String::from_utf8(read(path)?)?),
+        None => (identities.client_roots()?, identities.cluster.certificate().to_owned()),
     };
     let stage = Stage::new();
     let api = Api {
@@ -142,6 +142,8 @@ pub async fn run(args: KubeApiServer, clock: SharedClock) -> Result<()> {
         service_cidr: args.service_cluster_ip_range,
         node_ports: ports(&args.service_node_port_range)?,
         client_ca,
+        client_ca_pem,
+        front_proxy_ca_pem: identities.front_proxy.certificate().to_owned(),
         service_accounts,
         kubelet_client: args.kubelet_client(&identities, &clock)?,
         tls: args.tls(&identities, &clock, advertised)?,
