@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 /// A transport protocol as rules spell it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -113,18 +113,30 @@ pub struct Port {
     pub node_port: i32,
 }
 
+/// The API prints lists that are required but empty as `null`.
+fn null_as_empty<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
 /// What the proxy reads of an EndpointSlice.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct EndpointSlice {
     pub metadata: Metadata,
+    #[serde(deserialize_with = "null_as_empty")]
     pub endpoints: Vec<Endpoint>,
-    pub ports: Option<Vec<SlicePort>>,
+    #[serde(deserialize_with = "null_as_empty")]
+    pub ports: Vec<SlicePort>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Endpoint {
+    #[serde(deserialize_with = "null_as_empty")]
     pub addresses: Vec<String>,
     pub conditions: Conditions,
 }
@@ -195,7 +207,7 @@ fn ready_endpoints<'a>(
 ) -> BTreeSet<SocketAddr> {
     let mut out = BTreeSet::new();
     for slice in slices {
-        let matching = slice.ports.iter().flatten().filter(|p| {
+        let matching = slice.ports.iter().filter(|p| {
             p.name.as_deref().unwrap_or_default() == name
                 && Protocol::parse(p.protocol.as_deref().unwrap_or_default()) == Some(protocol)
         });
@@ -245,6 +257,14 @@ mod tests {
         assert_eq!(ports[0].1.node_port, Some(30080));
         assert!(ports[1].1.endpoints.is_empty());
         assert_eq!(ports[1].0.to_string(), "default/web:other");
+    }
+
+    #[test]
+    fn an_empty_slice_as_the_api_prints_it_is_read() {
+        let slice: EndpointSlice =
+            serde_json::from_value(json!({ "metadata": { "name": "x" }, "endpoints": null, "ports": null }))
+                .expect("read");
+        assert!(slice.endpoints.is_empty() && slice.ports.is_empty());
     }
 
     #[test]
