@@ -210,7 +210,11 @@ impl Cluster {
     /// Ends when a Node of this cluster is Ready. It watches, as every client does.
     async fn node_ready(&self) -> Result<()> {
         let client = self.client(
-            kinds::User { name: "kubernetes-admin".into(), groups: vec!["system:masters".into()], ..Default::default() },
+            kinds::User {
+                name: "kubernetes-admin".into(),
+                groups: vec!["system:masters".into()],
+                ..Default::default()
+            },
             "pintle",
         );
         let resource = client::Resource::of::<api::types::core::v1::Node>();
@@ -378,8 +382,7 @@ pub async fn start_api(
     stage: &Stage,
 ) -> Result<(Arc<ApiServer>, Arc<dyn storage::Store>)> {
     let options = storage::Options::new(&api.store, clock.clone(), rng.clone());
-    let store: Arc<dyn storage::Store> =
-        Arc::new(storage::Embedded::open(options).context("opening the store")?);
+    let store: Arc<dyn storage::Store> = Arc::new(storage::Embedded::open(options).context("opening the store")?);
     let config = apiserver::Config {
         store: store.clone(),
         memory: Arc::new(storage::Memory::new(clock.clone())),

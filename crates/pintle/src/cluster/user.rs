@@ -19,9 +19,10 @@ fn path() -> Option<PathBuf> {
             return Some(first.into());
         }
     }
-    let home = std::env::var("SUDO_USER").ok().and_then(|user| home_of(&user)).or_else(|| {
-        std::env::var("HOME").ok().map(PathBuf::from)
-    })?;
+    let home = std::env::var("SUDO_USER")
+        .ok()
+        .and_then(|user| home_of(&user))
+        .or_else(|| std::env::var("HOME").ok().map(PathBuf::from))?;
     Some(home.join(".kube/config"))
 }
 

@@ -84,7 +84,8 @@ impl Up {
 
     /// How the cluster on this machine is reached.
     pub fn server_url(&self) -> String {
-        let address = if self.bind_address.is_unspecified() { "127.0.0.1".into() } else { self.bind_address.to_string() };
+        let address =
+            if self.bind_address.is_unspecified() { "127.0.0.1".into() } else { self.bind_address.to_string() };
         let host = if address.contains(':') { format!("[{address}]") } else { address };
         format!("https://{host}:{}", self.secure_port)
     }
