@@ -179,4 +179,28 @@ mod tests {
         assert_eq!(PublicKey::from_pem(&key.public().to_pem()).unwrap(), *key.public());
         assert!(PublicKey::from_pem("garbage").is_err());
     }
+
+    #[test]
+    fn an_rsa_key_is_accepted_for_checking() {
+        const PUBLIC: &str = "-----BEGIN PUBLIC KEY-----\n\
+            MIIBIjANBgkqhkiG9w0BAQEFAAOCAQ8AMIIBCgKCAQEAuNBSrTnU8igQ/AKdO+Iw\n\
+            29UD/EqkWh279K0qxhqdP/xSJXHCbCdUx4oMezbuj+ZIkMSrq7DPIeVMNCDnOiH7\n\
+            BwBwrNGW81QiSO6Jo1FLjnIwWib0OwVLb4C74gMbR9ZPEVaoG2U0wRpPnAAsyxPN\n\
+            /VHjE653SOWUsxdInSWzAl1UWjbYjCv9yUFvZdyZMIwK33XSpX3tJf4IPkjf4Z3w\n\
+            n9kP58K6ndiczbGROb9IiqT+wOY/sFfLuQG4xnPqL/EH7Qnl6UlRcSuXIzeZNID8\n\
+            cLV4xN4lghKbwFYlP4sAxamiOUyjMZ3KJ0kbiaI5xpg0ijhtwQstV8u/OT6gCJ4p\n\
+            LQIDAQAB\n\
+            -----END PUBLIC KEY-----\n";
+        const SIGNATURE: &str = "dtYaOAt9WpxcVs5kCPHEXvrFd/C225BQV8HurexxvrcXRQxI+bzp6LotzxQPPUtmQXej6vkINwSUcF6m4xdyibvX\
+            6oIhxaZG7ln41lEeDNX9wL+59RGqDFQs8DpPTT8TyGP7dYc9ULARfvGdzOFGlSCNAfpoJR3D15uB6Qq+3dBD4Lvk\
+            kRNOhySAgEvu4vH8zn8npKwJA/jTvJPSewgJjN/Sx2LTzHr5pes4/HvGYWKf3DjTFN6R1SuSz5o/+FYNQ8Co6Y4/\
+            f+DLEn4Ng6hUEuYuXxjiCn6vF6FmY9hvpTweQFdB1Wmx6V3DBFYvM3Qgg9S9wqFes/IEGV2QAFVcpw==";
+        let key = PublicKey::from_pem(PUBLIC).unwrap();
+        let signature = STANDARD.decode(SIGNATURE).unwrap();
+        assert_eq!(key.algorithm(), "RS256");
+        assert!(key.verify(b"message", &signature));
+        assert!(!key.verify(b"massage", &signature));
+        assert_eq!(key.to_pem(), PUBLIC);
+        assert!(matches!(key.jwk(), Jwk::Rsa { e, .. } if e == "AQAB"));
+    }
 }

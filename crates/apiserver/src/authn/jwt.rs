@@ -96,4 +96,11 @@ mod tests {
         let plain = signed(format!("{}.{}", encode(r#"{"alg":"ES256"}"#), parts[1]));
         assert!(open(&plain, &keys).is_some(), "without a key id every key is tried");
     }
+
+    proptest::proptest! {
+        #[test]
+        fn no_input_panics_and_none_opens(token in "\\PC{0,40}(\\.[A-Za-z0-9_-]{0,40}){0,3}") {
+            proptest::prop_assert_eq!(open(&token, &[key().public().clone()]), None);
+        }
+    }
 }

@@ -1,9 +1,13 @@
 //! Answers that only change with the program: negotiated, tagged, and not sent twice.
 
+use std::io::Write as _;
+
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use serde_json::Value;
 use sha2::{Digest, Sha512};
+
+use crate::encode::negotiate;
 
 /// Which of the media types offered the client likes best; `None` when it takes none of them.
 /// Parameters other than `q` must be those offered: `a/b;as=X` is another type than `a/b`.
@@ -87,12 +91,32 @@ pub fn cached_with(
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         response
     } else {
-        let mut response = Response::new(transport::full(body()));
+        let body = body();
+        let zipped = if body.len() > ZIP_OVER && takes_gzip(headers) { zip(&body) } else { None };
+        let is_zipped = zipped.is_some();
+        let mut response = Response::new(transport::full(zipped.unwrap_or(body)));
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
+        if is_zipped {
+            response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        }
         response
     };
     response.headers_mut().insert(header::ETAG, tag.clone());
+    response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept-Encoding, Accept"));
     response
+}
+
+/// Longer answers are compressed for those who take it.
+const ZIP_OVER: usize = 128 * 1024;
+
+fn takes_gzip(headers: &HeaderMap) -> bool {
+    negotiate::takes_gzip(headers.get(header::ACCEPT_ENCODING).and_then(|v| v.to_str().ok()))
+}
+
+fn zip(body: &[u8]) -> Option<Bytes> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::with_capacity(body.len() / 8), flate2::Compression::new(1));
+    encoder.write_all(body).ok()?;
+    encoder.finish().ok().map(Bytes::from)
 }
 
 /// A JSON body.

@@ -10,7 +10,7 @@
 use std::sync::OnceLock;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, header};
+use http::{HeaderMap, HeaderValue};
 use kinds::{AnyKind, Keep, Shape};
 use machinery::status::{self, Status};
 use serde_json::{Value, json};
@@ -198,9 +198,7 @@ impl Discovery {
             let tag = answer::etag(&body);
             (body, tag)
         });
-        let mut response = answer::cached(headers, AGGREGATED, body, tag);
-        response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
-        response
+        answer::cached(headers, AGGREGATED, body, tag)
     }
 }
 

@@ -71,7 +71,7 @@ impl OpenApi {
         hash: Option<&str>,
         headers: &HeaderMap,
     ) -> Option<status::Result<transport::Response>> {
-        let answer = match path.trim_end_matches('/') {
+        Some(match path.trim_end_matches('/') {
             "/openapi/v2" => self.answer_v2(headers),
             "/openapi/v3" => self.accepting(headers, |_| self.index(headers)),
             path => {
@@ -79,11 +79,7 @@ impl OpenApi {
                 let document = self.documents.iter().find(|d| d.path == rest)?;
                 self.accepting(headers, |_| self.answer_v3(document, hash, headers))
             }
-        };
-        Some(answer.map(|mut response| {
-            response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
-            response
-        }))
+        })
     }
 
     fn accepting(
@@ -284,6 +280,10 @@ mod tests {
         assert_eq!(response.headers()[header::CONTENT_TYPE], PROTOBUF);
         let tag = response.headers()[header::ETAG].clone();
         assert!(body(response).await.starts_with(b"\x0a\x032.0"), "the swagger version comes first");
+        headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
+        let zipped = openapi.respond("/openapi/v2", None, &headers).unwrap().unwrap();
+        assert_eq!(zipped.headers()[header::CONTENT_ENCODING], "gzip");
+        assert!(body(zipped).await.starts_with(&[0x1f, 0x8b]));
         headers.insert(header::IF_NONE_MATCH, tag);
         assert_eq!(openapi.respond("/openapi/v2", None, &headers).unwrap().unwrap().status(), 304);
     }

@@ -5,6 +5,7 @@ use machinery::schema::{Type, TypeRef};
 
 use super::model;
 use crate::discovery::{self, Sub, Version};
+use crate::verbs;
 
 /// A parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,10 +45,14 @@ pub(super) struct Path {
 }
 
 /// What patches may be written in.
-pub(super) const PATCH_TYPES: &[&str] =
-    &["application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json"];
-/// What objects are read and written in.
+pub(super) fn patch_types() -> Vec<&'static str> {
+    verbs::patch::TYPES.iter().copied().chain([verbs::apply::TYPE]).collect()
+}
+
+/// What objects come back in.
 pub(super) const TYPES: &[&str] = &["application/json", "application/yaml"];
+/// What objects may be sent in.
+pub(super) const BODY_TYPES: &[&str] = &["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
 
 const LIST: &[(&str, &str)] = &[
     ("allowWatchBookmarks", "boolean"),

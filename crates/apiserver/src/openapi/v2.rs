@@ -118,7 +118,7 @@ fn operation(o: &Operation) -> Value {
         parameters.push(body);
     }
     parameters.extend(o.parameters.iter().map(parameter));
-    let consumes = if o.method == "patch" { paths::PATCH_TYPES } else { &["*/*"] };
+    let consumes = if o.method == "patch" { paths::patch_types() } else { vec!["*/*"] };
     let produces = if o.reply.is_some() { paths::TYPES } else { &["text/plain"] };
     let mut out = json!({
         "tags": [o.tag], "operationId": o.id, "consumes": consumes, "produces": produces,

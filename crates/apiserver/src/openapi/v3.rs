@@ -81,8 +81,8 @@ fn operation(o: &Operation) -> Value {
         out["parameters"] = o.parameters.iter().map(parameter).collect();
     }
     if let Some(body) = &o.body {
-        let types = if o.method == "patch" { paths::PATCH_TYPES } else { paths::TYPES };
-        out["requestBody"] = json!({"content": content(types, body)});
+        let types = if o.method == "patch" { paths::patch_types() } else { paths::BODY_TYPES.to_vec() };
+        out["requestBody"] = json!({"content": content(&types, body)});
         if o.method != "delete" {
             out["requestBody"]["required"] = json!(true);
         }

@@ -17,7 +17,7 @@ use crate::registry::catalogue::Resource;
 use crate::registry::store;
 
 /// The kinds of patch that change an object as it is.
-const TYPES: [&str; 3] =
+pub const TYPES: [&str; 3] =
     ["application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json"];
 
 fn media_type(content_type: Option<&str>) -> &str {
