@@ -108,7 +108,7 @@ async fn content_types_that_are_not_spoken() {
     let body = config_map("a", "1").to_string();
     let post = server.root.send("POST", MAPS, &[("content-type", "text/plain")], body.clone()).await.failure();
     let text = "the body of the request was in an unknown format - accepted media types include: ";
-    assert_eq!(post, format!("415 UnsupportedMediaType: {text}application/json, application/yaml"));
+    assert!(post.starts_with(&format!("415 UnsupportedMediaType: {text}application/json, application/yaml")), "{post}");
     server.root.post(MAPS, &config_map("a", "1")).await.ok();
     let patch = server.root.send("PATCH", &format!("{MAPS}/a"), JSON, body).await.failure();
     assert!(patch.starts_with(&format!("415 UnsupportedMediaType: {text}application/json-patch+json, ")), "{patch}");
