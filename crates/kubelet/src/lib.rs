@@ -2,7 +2,10 @@
 
 pub mod admit;
 pub mod cgroup;
+pub mod cluster;
 pub mod container;
+pub mod context;
+pub mod hook;
 pub mod image;
 pub mod logs;
 pub mod pod;

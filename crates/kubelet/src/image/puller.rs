@@ -1,1 +1,316 @@
+//! Fetching images: a few at a time, each only once at a time, with upstream's events.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::cri::v1;
+use api::types::core::v1::{Container, Secret};
+use client::events::Type;
+use parking_lot::Mutex;
+use stdx::backoff::{Backoff, Policy as Delays};
+use stdx::clock::Instant;
+use stdx::{ClockExt, SharedClock};
+use tokio::sync::Semaphore;
+
+use super::policy::{Policy, Step, back_off_message, go_duration};
+use super::{credentials, reference};
+use crate::pod::BoundPod;
+use crate::report::Report;
+use crate::runtime::{Image, Result as RuntimeResult, Runtime};
+
+/// Images fetched at a time.
+const PARALLEL: usize = 5;
+/// How often the progress of a download is asked for.
+const LOOK: Duration = Duration::from_secs(1);
+/// Upstream's times.
+const DELAYS: Delays = Delays { initial: Duration::from_secs(10), max: Duration::from_secs(300) };
+
+/// Failed tries of one pod, by image.
+#[derive(Debug)]
+pub struct Tries {
+    delays: Backoff<String>,
+    errors: HashMap<String, String>,
+}
+
+impl Default for Tries {
+    fn default() -> Self {
+        Self { delays: Backoff::new(DELAYS), errors: HashMap::new() }
+    }
+}
+
+/// An image that is here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ready {
+    pub image: Image,
+    /// What containers are created with.
+    pub reference: String,
+}
+
+/// Why there is no image: reason and message of the waiting container, and when to try again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    pub reason: &'static str,
+    pub message: String,
+    pub retry: Option<Instant>,
+}
+
+/// What is wanted.
+pub struct Wish<'a> {
+    pub pod: &'a BoundPod,
+    pub container: &'a Container,
+    pub secrets: &'a [Arc<Secret>],
+    pub missing_secrets: &'a [String],
+    pub sandbox: &'a v1::PodSandboxConfig,
+    pub tries: &'a Mutex<Tries>,
+    /// Told while a download is under way: bytes so far and in all, when known.
+    pub progress: &'a (dyn Fn(Option<(u64, u64)>) + Send + Sync),
+}
+
+/// The one that fetches.
+pub struct Puller {
+    runtime: Arc<dyn Runtime>,
+    report: Arc<dyn Report>,
+    clock: SharedClock,
+    slots: Semaphore,
+    busy: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+impl Puller {
+    /// Nothing is being fetched yet.
+    pub fn new(runtime: Arc<dyn Runtime>, report: Arc<dyn Report>, clock: SharedClock) -> Self {
+        Self { runtime, report, clock, slots: Semaphore::new(PARALLEL), busy: Mutex::default() }
+    }
+
+    /// Makes sure that a container's image is here.
+    pub async fn ensure(&self, wish: &Wish<'_>) -> Result<Ready, Problem> {
+        let given = wish.container.image.as_deref().unwrap_or_default();
+        let event = |kind, reason: &str, message: String| {
+            self.report.event(wish.pod, Some(&wish.container.name), kind, reason, message);
+        };
+        let name = match reference::with_tag(given) {
+            Ok(name) => name,
+            Err(why) => {
+                let text = format!("Failed to apply default image tag \"{given}\": {why}");
+                event(Type::Warning, "InspectFailed", text.clone());
+                event(Type::Warning, "Failed", "Error: InvalidImageName".into());
+                return Err(Problem { reason: "InvalidImageName", message: text, retry: None });
+            }
+        };
+        let policy = Policy::of(wish.container);
+        // Two containers that want the same image: the second finds it when the first has it.
+        let lock = self.busy.lock().entry(name.clone()).or_default().clone();
+        let held = lock.clone().lock_owned().await;
+        let result = self.ensure_alone(wish, given, &name, policy, &event).await;
+        drop(held);
+        let mut busy = self.busy.lock();
+        // Ours and the table's: nobody else waits.
+        if Arc::strong_count(&lock) <= 2 {
+            busy.remove(&name);
+        }
+        result
+    }
+
+    async fn ensure_alone(
+        &self,
+        wish: &Wish<'_>,
+        given: &str,
+        name: &str,
+        policy: Policy,
+        event: &(dyn Fn(Type, &str, String) + Send + Sync),
+    ) -> Result<Ready, Problem> {
+        let present = match self.runtime.image(name).await {
+            Ok(present) => present,
+            Err(error) => {
+                let text = format!("Failed to inspect image \"{given}\": {error}");
+                event(Type::Warning, "InspectFailed", text.clone());
+                event(Type::Warning, "Failed", "Error: ImageInspectError".into());
+                return Err(Problem { reason: "ImageInspectError", message: text, retry: self.soon() });
+            }
+        };
+        let remaining = wish.tries.lock().delays.remaining(&name.to_owned(), self.clock.now());
+        match (policy.choose(present.is_some(), remaining), present) {
+            (Step::Use, Some(image)) => {
+                let text =
+                    format!("Container image \"{given}\" already present on machine and can be accessed by the pod");
+                event(Type::Normal, "Pulled", text);
+                Ok(ready(image))
+            }
+            (Step::Never | Step::Use, _) => {
+                let text = format!("Container image \"{given}\" is not present with pull policy of Never");
+                event(Type::Warning, "ErrImageNeverPull", text.clone());
+                event(Type::Warning, "Failed", "Error: ErrImageNeverPull".into());
+                Err(Problem { reason: "ErrImageNeverPull", message: text, retry: self.soon() })
+            }
+            (Step::Wait(remaining), _) => {
+                event(Type::Normal, "BackOff", format!("Back-off pulling image \"{given}\""));
+                event(Type::Warning, "Failed", "Error: ImagePullBackOff".into());
+                let message = back_off_message(given, &self.last_error(wish, name));
+                Err(Problem { reason: "ImagePullBackOff", message, retry: Some(self.clock.now() + remaining) })
+            }
+            (Step::Pull, _) => self.pull(wish, given, name, event).await,
+        }
+    }
+
+    fn last_error(&self, wish: &Wish<'_>, name: &str) -> String {
+        wish.tries.lock().errors.get(name).cloned().unwrap_or_default()
+    }
+
+    /// When to try again what is not under a back-off of its own.
+    fn soon(&self) -> Option<Instant> {
+        Some(self.clock.now() + DELAYS.initial)
+    }
+
+    async fn pull(
+        &self,
+        wish: &Wish<'_>,
+        given: &str,
+        name: &str,
+        event: &(dyn Fn(Type, &str, String) + Send + Sync),
+    ) -> Result<Ready, Problem> {
+        let asked = self.clock.now();
+        event(Type::Normal, "Pulling", format!("Pulling image \"{given}\""));
+        (wish.progress)(None);
+        let slot = self.slots.acquire().await;
+        let begun = self.clock.now();
+        let pulled = self.fetch(wish, name).await;
+        drop(slot);
+        let now = self.clock.now();
+        match pulled {
+            Ok(image) => {
+                let (took, with_wait) = (go_duration(now.since(begun)), go_duration(now.since(asked)));
+                let size = image.size;
+                let text = format!(
+                    "Successfully pulled image \"{given}\" in {took} ({with_wait} including waiting). Image size: {size} bytes."
+                );
+                event(Type::Normal, "Pulled", text);
+                let mut tries = wish.tries.lock();
+                tries.delays.forget(&name.to_owned());
+                tries.errors.remove(name);
+                Ok(ready(image))
+            }
+            Err(error) => {
+                if !wish.missing_secrets.is_empty() {
+                    let text = format!(
+                        "Unable to retrieve some image pull secrets ({}); attempting to pull the image may not succeed.",
+                        wish.missing_secrets.join(", ")
+                    );
+                    self.report.event(wish.pod, None, Type::Warning, "FailedToRetrieveImagePullSecret", text);
+                }
+                let message = error.to_string();
+                event(Type::Warning, "Failed", format!("Failed to pull image \"{given}\": {message}"));
+                event(Type::Warning, "Failed", "Error: ErrImagePull".into());
+                let mut tries = wish.tries.lock();
+                let delay = tries.delays.fail(&name.to_owned(), now);
+                tries.errors.insert(name.to_owned(), message.clone());
+                Err(Problem { reason: "ErrImagePull", message, retry: Some(now + delay) })
+            }
+        }
+    }
+
+    /// Tries the credentials that fit, then none.
+    async fn fetch(&self, wish: &Wish<'_>, name: &str) -> RuntimeResult<Image> {
+        let secrets: Vec<&Secret> = wish.secrets.iter().map(|s| &**s).collect();
+        let fitting = reference::parse(name).map(|r| credentials::fitting(&secrets, &r)).unwrap_or_default();
+        let mut tries: Vec<Option<v1::AuthConfig>> = fitting.into_iter().map(Some).collect();
+        if tries.is_empty() {
+            tries.push(None);
+        }
+        let mut result = Err(crate::runtime::Error::Unavailable(String::new()));
+        for auth in tries {
+            result = self.watched(self.runtime.pull(name, auth, Some(wish.sandbox.clone())), wish).await;
+            if result.is_ok() {
+                break;
+            }
+        }
+        let id = result?;
+        let found = self.runtime.image(&id).await?;
+        Ok(match found {
+            Some(image) => image,
+            None => self.runtime.image(name).await?.unwrap_or(Image { id, ..Image::default() }),
+        })
+    }
+
+    /// Looks at the progress while a download runs. It is told only while it is the only one: the
+    /// runtime counts all downloads together.
+    async fn watched<T>(&self, download: impl Future<Output = T> + Send, wish: &Wish<'_>) -> T {
+        let mut download = std::pin::pin!(download);
+        loop {
+            tokio::select! {
+                biased;
+                out = &mut download => return out,
+                () = self.clock.sleep(LOOK) => {}
+            }
+            let alone = self.slots.available_permits() + 1 >= PARALLEL;
+            let bytes = if alone { self.runtime.downloading().await.ok().flatten() } else { None };
+            (wish.progress)(bytes);
+        }
+    }
+}
+
+fn ready(image: Image) -> Ready {
+    Ready { reference: image.id.clone(), image }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pod::tests::pod;
+    use crate::report::FakeReport;
+    use crate::runtime::fake::Fake;
+    use serde_json::json;
+    use stdx::clock::ManualClock;
+
+    #[tokio::test]
+    async fn texts_and_back_off() {
+        let (fake, report) = (Fake::default(), FakeReport::default());
+        let clock = ManualClock::new(jiff::Timestamp::UNIX_EPOCH);
+        let puller = Puller::new(Arc::new(fake.clone()), Arc::new(report.clone()), Arc::new(clock.clone()));
+        let pod = pod(json!({"spec": {"containers": [{"name": "c", "image": "x:1"}, {"name": "d", "image": "Bad"}]}}));
+        let (tries, sandbox) = (Mutex::default(), v1::PodSandboxConfig::default());
+        let wish = |index: usize| Wish {
+            pod: &pod,
+            container: &pod.containers()[index],
+            secrets: &[],
+            missing_secrets: &[],
+            sandbox: &sandbox,
+            tries: &tries,
+            progress: &|_| {},
+        };
+        let events = || std::mem::take(&mut *report.events.lock());
+        fake.no_image("x:1");
+        let text = "rpc error: code = NotFound desc = failed to pull and unpack image \"x:1\": x:1: not found";
+        let problem = puller.ensure(&wish(0)).await.expect_err("no image");
+        assert_eq!((problem.reason, problem.message.as_str()), ("ErrImagePull", text));
+        assert_eq!(
+            events(),
+            [
+                "Pulling [c] Pulling image \"x:1\"".to_owned(),
+                format!("!Failed [c] Failed to pull image \"x:1\": {text}"),
+                "!Failed [c] Error: ErrImagePull".to_owned(),
+            ]
+        );
+        let problem = puller.ensure(&wish(0)).await.expect_err("not yet");
+        assert_eq!(problem.reason, "ImagePullBackOff");
+        assert_eq!(problem.message, format!("Back-off pulling image \"x:1\": ErrImagePull: {text}"));
+        assert_eq!(events(), ["BackOff [c] Back-off pulling image \"x:1\"", "!Failed [c] Error: ImagePullBackOff"]);
+        fake.offer_image("x:1");
+        clock.advance(Duration::from_secs(10));
+        puller.ensure(&wish(0)).await.expect("there now");
+        assert_eq!(
+            events(),
+            [
+                "Pulling [c] Pulling image \"x:1\"",
+                "Pulled [c] Successfully pulled image \"x:1\" in 0ms (0ms including waiting). Image size: 7 bytes."
+            ]
+        );
+        puller.ensure(&wish(0)).await.expect("there still");
+        assert_eq!(
+            events(),
+            ["Pulled [c] Container image \"x:1\" already present on machine and can be accessed by the pod"]
+        );
+        let problem = puller.ensure(&wish(1)).await.expect_err("no name");
+        assert_eq!(problem.reason, "InvalidImageName");
+        assert!(puller.busy.lock().is_empty());
+    }
+}

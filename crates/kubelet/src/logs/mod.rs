@@ -1,3 +1,4 @@
 //! Container logs as the runtime writes them: reading, following, rotating.
 
 pub mod line;
+pub mod rotate;

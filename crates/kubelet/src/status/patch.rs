@@ -27,9 +27,25 @@ pub fn patch(uid: &str, before: &PodStatus, after: &PodStatus) -> Option<Value> 
 }
 
 fn tree(status: &PodStatus) -> Map<String, Value> {
-    match serde_json::to_value(status) {
-        Ok(Value::Object(map)) => map,
+    match serde_json::to_value(status).map(prune) {
+        Ok(Some(Value::Object(map))) => map,
         _ => Map::new(),
+    }
+}
+
+/// Without empty objects, lists and nulls: whether one is written out says nothing.
+fn prune(value: Value) -> Option<Value> {
+    match value {
+        Value::Null => None,
+        Value::Object(map) => {
+            let map: Map<_, _> = map.into_iter().filter_map(|(k, v)| Some((k, prune(v)?))).collect();
+            (!map.is_empty()).then_some(Value::Object(map))
+        }
+        Value::Array(list) => {
+            let list: Vec<_> = list.into_iter().filter_map(prune).collect();
+            (!list.is_empty()).then_some(Value::Array(list))
+        }
+        other => Some(other),
     }
 }
 
@@ -73,6 +89,15 @@ mod tests {
 
     fn status(value: Value) -> PodStatus {
         serde_json::from_value(value).expect("a status")
+    }
+
+    #[test]
+    fn what_is_empty_says_nothing() {
+        let bare = |last: Value| {
+            json!({"containerStatuses": [{"name": "c", "image": "i", "imageID": "", "ready": false, "restartCount": 0,
+                "lastState": last, "state": {"running": {}}}]})
+        };
+        assert_eq!(patch("u", &status(bare(json!({}))), &status(bare(json!(null)))), None);
     }
 
     #[test]

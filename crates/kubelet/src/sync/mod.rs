@@ -2,4 +2,12 @@
 
 pub mod crash;
 pub mod lifecycle;
+pub mod mailbox;
 pub mod plan;
+pub mod start;
+pub mod stop;
+pub mod waits;
+pub mod worker;
+
+#[cfg(test)]
+mod sim;

@@ -1,0 +1,270 @@
+//! What the kubelet asks of the API server for one pod, behind a trait so that tests can answer.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use api::types::core::v1::{ConfigMap, Pod, Secret, ServiceAccount};
+use async_trait::async_trait;
+use client::{Client, DeleteParams, Error, Informer, Key, Patch, Resource};
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use stdx::shutdown::Stage;
+use stdx::{Rng, SharedClock};
+
+use crate::container::env::Objects;
+use crate::container::service_links::Service;
+use crate::pod::BoundPod;
+use crate::volume::files::{Needs, TokenKey};
+
+/// A token and when it ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Token {
+    pub token: String,
+    pub expires: Timestamp,
+}
+
+/// The API server.
+#[async_trait]
+pub trait Cluster: Send + Sync + 'static {
+    /// The objects a pod refers to that exist. From now on changes to them are told to the pod.
+    async fn objects(&self, pod: &BoundPod, needs: &Needs) -> Result<Objects, Error>;
+    /// The pod refers to nothing any more.
+    fn release(&self, uid: &str);
+    /// A token for the pod's service account, bound to the pod.
+    async fn token(&self, pod: &BoundPod, key: &TokenKey) -> Result<Token, Error>;
+    /// Changes the pod's status; `None` when the pod is gone (a namesake is not the pod).
+    async fn patch_status(&self, pod: &BoundPod, patch: &Value) -> Result<Option<Arc<Pod>>, Error>;
+    /// Removes a pod that ended from the API.
+    async fn delete(&self, pod: &BoundPod) -> Result<(), Error>;
+    /// The Services there are.
+    fn services(&self) -> Vec<Service>;
+}
+
+/// What is done for a pod whose objects changed.
+pub type OnChange = Arc<dyn Fn(&str) + Send + Sync>;
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Kind {
+    ConfigMap,
+    Secret,
+}
+
+enum Follower {
+    ConfigMap(Informer<ConfigMap>),
+    Secret(Informer<Secret>),
+}
+
+/// One object that pods refer to, followed while any does.
+struct Followed {
+    users: HashSet<String>,
+    follower: Follower,
+    stage: Stage,
+}
+
+type Table = Arc<Mutex<HashMap<(Kind, Key), Followed>>>;
+
+/// The real one.
+pub struct ApiCluster {
+    client: Client,
+    clock: SharedClock,
+    rng: Rng,
+    stage: Stage,
+    services: Informer<api::types::core::v1::Service>,
+    followed: Table,
+    on_change: OnChange,
+}
+
+impl ApiCluster {
+    /// `stage` ends the watches; `on_change` is called with the uid of each pod whose objects changed.
+    pub fn start(client: Client, clock: SharedClock, rng: Rng, stage: &Stage, on_change: OnChange) -> Self {
+        let services = Informer::builder(client.clone(), Resource::of::<api::types::core::v1::Service>())
+            .without_json()
+            .start(clock.clone(), rng.clone(), stage);
+        Self { client, clock, rng, stage: stage.clone(), services, followed: Table::default(), on_change }
+    }
+
+    /// Ends once the Services are known.
+    pub async fn synced(&self) {
+        self.services.synced().await;
+    }
+
+    /// Follows an object from now on, for one more user.
+    fn follow(&self, kind: Kind, key: &Key, uid: &str) {
+        let mut followed = self.followed.lock();
+        let id = (kind, key.clone());
+        if let Some(known) = followed.get_mut(&id) {
+            known.users.insert(uid.to_owned());
+            return;
+        }
+        // A stage of its own: this watch ends when its last user goes.
+        let stage = Stage::new();
+        let (inner, outer) = (stage.clone(), self.stage.clone());
+        self.stage.spawn(async move {
+            tokio::select! {
+                () = outer.stopped() => inner.stop(),
+                () = inner.stopped() => {}
+            }
+        });
+        let fields = format!("metadata.name={}", key.name);
+        let (table, on_change, told) = (Arc::downgrade(&self.followed), self.on_change.clone(), id.clone());
+        let tell = move || {
+            let Some(table) = table.upgrade() else { return };
+            let users: Vec<String> =
+                table.lock().get(&told).map(|f| f.users.iter().cloned().collect()).unwrap_or_default();
+            users.iter().for_each(|uid| on_change(uid));
+        };
+        // Subscribed only after the table is free again: the handler reads it.
+        match kind {
+            Kind::ConfigMap => {
+                let informer = Informer::<ConfigMap>::builder(self.client.clone(), Resource::of::<ConfigMap>())
+                    .namespace(&key.namespace)
+                    .fields(fields)
+                    .without_json()
+                    .start(self.clock.clone(), self.rng.clone(), &stage);
+                let follower = Follower::ConfigMap(informer.clone());
+                followed.insert(id, Followed { users: HashSet::from([uid.to_owned()]), follower, stage });
+                drop(followed);
+                informer.subscribe(move |_| tell());
+            }
+            Kind::Secret => {
+                let informer = Informer::<Secret>::builder(self.client.clone(), Resource::of::<Secret>())
+                    .namespace(&key.namespace)
+                    .fields(fields)
+                    .without_json()
+                    .start(self.clock.clone(), self.rng.clone(), &stage);
+                let follower = Follower::Secret(informer.clone());
+                followed.insert(id, Followed { users: HashSet::from([uid.to_owned()]), follower, stage });
+                drop(followed);
+                informer.subscribe(move |_| tell());
+            }
+        }
+    }
+
+    fn known_config_map(&self, key: &Key) -> Option<Arc<ConfigMap>> {
+        match &self.followed.lock().get(&(Kind::ConfigMap, key.clone()))?.follower {
+            Follower::ConfigMap(informer) => informer.get(key).map(|c| Arc::new(c.view.clone())),
+            Follower::Secret(_) => None,
+        }
+    }
+
+    fn known_secret(&self, key: &Key) -> Option<Arc<Secret>> {
+        match &self.followed.lock().get(&(Kind::Secret, key.clone()))?.follower {
+            Follower::Secret(informer) => informer.get(key).map(|c| Arc::new(c.view.clone())),
+            Follower::ConfigMap(_) => None,
+        }
+    }
+
+    /// Drops what the pod no longer needs.
+    fn unfollow(&self, uid: &str, needs: &Needs, namespace: &str) {
+        self.followed.lock().retain(|(kind, key), followed| {
+            let wanted = key.namespace == namespace
+                && match kind {
+                    Kind::ConfigMap => needs.config_maps.contains(&key.name),
+                    Kind::Secret => needs.secrets.contains(&key.name),
+                };
+            if !wanted {
+                followed.users.remove(uid);
+            }
+            if followed.users.is_empty() {
+                followed.stage.stop();
+            }
+            !followed.users.is_empty()
+        });
+    }
+}
+
+#[async_trait]
+impl Cluster for ApiCluster {
+    async fn objects(&self, pod: &BoundPod, needs: &Needs) -> Result<Objects, Error> {
+        let mut out = Objects::default();
+        for name in &needs.config_maps {
+            let key = Key::new(&pod.namespace, name);
+            self.follow(Kind::ConfigMap, &key, &pod.uid);
+            // What the watch does not show (yet) may exist all the same: ask.
+            let found = match self.known_config_map(&key) {
+                Some(found) => Some(found),
+                None => self.client.api::<ConfigMap>().namespace(&pod.namespace).find(name).await?.map(Arc::new),
+            };
+            out.config_maps.extend(found.map(|f| (name.clone(), f)));
+        }
+        for name in &needs.secrets {
+            let key = Key::new(&pod.namespace, name);
+            self.follow(Kind::Secret, &key, &pod.uid);
+            let found = match self.known_secret(&key) {
+                Some(found) => Some(found),
+                None => self.client.api::<Secret>().namespace(&pod.namespace).find(name).await?.map(Arc::new),
+            };
+            out.secrets.extend(found.map(|f| (name.clone(), f)));
+        }
+        self.unfollow(&pod.uid, needs, &pod.namespace);
+        Ok(out)
+    }
+
+    fn release(&self, uid: &str) {
+        self.unfollow(uid, &Needs::default(), "");
+    }
+
+    async fn token(&self, pod: &BoundPod, key: &TokenKey) -> Result<Token, Error> {
+        let account = pod.spec().service_account_name.as_deref().unwrap_or("default");
+        let audiences: Vec<&str> = if key.audience.is_empty() { Vec::new() } else { vec![&key.audience] };
+        let body = json!({
+            "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
+            "spec": {"audiences": audiences, "expirationSeconds": key.seconds,
+                "boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid}},
+        });
+        let accounts = self.client.api::<ServiceAccount>().namespace(&pod.namespace);
+        let answer = accounts.create_subresource(account, "token", &body).await?;
+        let text = |pointer: &str| answer.pointer(pointer).and_then(Value::as_str);
+        let token = text("/status/token").filter(|t| !t.is_empty());
+        let expires = text("/status/expirationTimestamp").and_then(machinery::time::parse);
+        match (token, expires) {
+            (Some(token), Some(expires)) => Ok(Token { token: token.to_owned(), expires }),
+            _ => Err(Error::Decode(format!("the token for service account {account} is incomplete"))),
+        }
+    }
+
+    async fn patch_status(&self, pod: &BoundPod, patch: &Value) -> Result<Option<Arc<Pod>>, Error> {
+        let pods = self.client.api::<Pod>().namespace(&pod.namespace);
+        match pods.patch_status(&pod.name, &Patch::Strategic(patch.clone())).await {
+            Ok(pod) => Ok(Some(Arc::new(pod))),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) if error.is_conflict() => match pods.find(&pod.name).await? {
+                Some(found) if found.metadata.uid.as_deref() == Some(&pod.uid) => Err(error),
+                _ => Ok(None),
+            },
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn delete(&self, pod: &BoundPod) -> Result<(), Error> {
+        let pods = self.client.api::<Pod>().namespace(&pod.namespace);
+        match pods.delete(&pod.name, &DeleteParams::of_uid(&pod.uid).grace(0)).await {
+            // A conflict says that the name belongs to another pod by now.
+            Err(error) if !error.is_not_found() && !error.is_conflict() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn services(&self) -> Vec<Service> {
+        let services = self.services.list();
+        services
+            .iter()
+            .filter_map(|cached| {
+                let spec = cached.view.spec.as_ref()?;
+                let ports = spec.ports.iter().flatten();
+                Some(Service {
+                    namespace: cached.meta.namespace.clone(),
+                    name: cached.meta.name.clone(),
+                    cluster_ip: spec.cluster_ip.clone()?,
+                    ports: ports
+                        .map(|p| {
+                            let protocol = p.protocol.clone().unwrap_or_else(|| "TCP".into());
+                            (p.name.clone().unwrap_or_default(), protocol, p.port)
+                        })
+                        .collect(),
+                })
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,124 @@
+//! What all pods of a node share.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use machinery::quantity::Quantity;
+use parking_lot::{Mutex, RwLock};
+use stdx::{Rng, SharedClock};
+
+use crate::cgroup::Cgroups;
+use crate::cluster::Cluster;
+use crate::container::dns::ClusterDns;
+use crate::container::downward::Place;
+use crate::image::puller::Puller;
+use crate::pod::BoundPod;
+use crate::report::Report;
+use crate::runtime::{PodState, Runtime};
+use crate::volume::setup::Layout;
+
+/// Facts about the node that do not change while the kubelet runs.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// The node's addresses, the preferred family first.
+    pub node_ips: Vec<String>,
+    /// Where container logs are.
+    pub log_root: PathBuf,
+    /// Where seccomp profiles of type Localhost are.
+    pub seccomp_root: PathBuf,
+    pub cluster_dns: ClusterDns,
+    /// The node's resolver configuration.
+    pub resolv_conf: PathBuf,
+    /// The node's hosts file, which pods on its network see.
+    pub hosts: PathBuf,
+    pub node_memory: i128,
+    /// `containerd`.
+    pub runtime_name: String,
+}
+
+/// Which pod a sandbox or container belongs to, for hints that name only an id.
+#[derive(Default)]
+pub struct Owners {
+    by_id: Mutex<HashMap<String, String>>,
+}
+
+/// More ids than this are forgotten; the next list names them again.
+const MAX_OWNERS: usize = 16_384;
+
+impl Owners {
+    /// Learns the ids of a pod.
+    pub fn learn(&self, uid: &str, state: &PodState) {
+        let sandboxes = state.sandboxes.iter().map(|s| &s.id);
+        self.learn_ids(uid, sandboxes.chain(state.containers.iter().map(|c| &c.id)));
+    }
+
+    /// The same, from a list.
+    pub fn learn_ids<'a>(&self, uid: &str, ids: impl Iterator<Item = &'a String>) {
+        let mut by_id = self.by_id.lock();
+        if by_id.len() > MAX_OWNERS {
+            by_id.clear();
+        }
+        for id in ids {
+            if !by_id.contains_key(id) {
+                by_id.insert(id.clone(), uid.to_owned());
+            }
+        }
+    }
+
+    /// The pod of an id.
+    pub fn of(&self, id: &str) -> Option<String> {
+        self.by_id.lock().get(id).cloned()
+    }
+
+    /// The pod is gone.
+    pub fn forget(&self, uid: &str) {
+        self.by_id.lock().retain(|_, owner| owner != uid);
+    }
+}
+
+/// Shared by the pods of one node.
+pub struct Context {
+    pub clock: SharedClock,
+    pub rng: Rng,
+    pub runtime: Arc<dyn Runtime>,
+    pub cluster: Arc<dyn Cluster>,
+    pub report: Arc<dyn Report>,
+    pub layout: Layout,
+    /// `None` where the runtime alone cares for cgroups.
+    pub cgroups: Option<Cgroups>,
+    pub puller: Puller,
+    pub settings: Settings,
+    /// What stands in for limits that containers do not have.
+    pub allocatable: RwLock<BTreeMap<String, Quantity>>,
+    pub owners: Owners,
+}
+
+impl Context {
+    /// Where a pod's logs are.
+    pub fn log_directory(&self, pod: &BoundPod) -> PathBuf {
+        self.settings.log_root.join(format!("{}_{}_{}", pod.namespace, pod.name, pod.uid))
+    }
+
+    /// The addresses of a pod in that state.
+    pub fn pod_ips(&self, pod: &BoundPod, state: &PodState) -> Vec<String> {
+        if pod.host_network() {
+            return self.settings.node_ips.clone();
+        }
+        state.sandboxes.first().filter(|s| s.ready).map(|s| s.ips.clone()).unwrap_or_default()
+    }
+
+    /// What downward fields show beside the pod's object.
+    pub fn place(&self, pod: &BoundPod, state: &PodState) -> Place {
+        Place {
+            pod_ips: self.pod_ips(pod, state),
+            host_ips: self.settings.node_ips.clone(),
+            allocatable: self.allocatable.read().clone(),
+        }
+    }
+}
+
+/// Runs blocking work beside the event loop; a panic in it is an error like any other.
+pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> std::io::Result<T> {
+    tokio::task::spawn_blocking(work).await.map_err(std::io::Error::other)
+}

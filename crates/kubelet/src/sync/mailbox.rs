@@ -1,0 +1,76 @@
+//! What a pod's task is told, coalesced: however much happens while it is busy, it finds the newest
+//! state of everything once. Bounded by the pod's own size.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::lifecycle::Cause;
+use crate::pod::BoundPod;
+use crate::probe::prober::Told;
+use crate::probe::threshold::Kind;
+use crate::report::Wait;
+
+/// Everything that was put in since the last look.
+#[derive(Default)]
+pub struct Inbox {
+    /// The pod's object changed.
+    pub pod: Option<Arc<BoundPod>>,
+    /// The pod's object is gone.
+    pub gone: bool,
+    /// Something happened in the runtime.
+    pub runtime: bool,
+    /// A ConfigMap or Secret of the pod changed.
+    pub objects: bool,
+    /// The node wants the pod gone, in so many seconds.
+    pub evict: Option<(Cause, i64)>,
+    /// What probes found.
+    pub told: BTreeMap<(String, Kind), Told>,
+    /// Containers that wait (reason and message) or no longer do.
+    pub waiting: BTreeMap<String, Option<(String, String)>>,
+    /// What the step under way is waiting for.
+    pub activity: Option<Option<Wait>>,
+}
+
+/// The box.
+#[derive(Default)]
+pub struct Mailbox {
+    inbox: Mutex<Inbox>,
+    notify: Notify,
+}
+
+impl Mailbox {
+    /// Puts something in.
+    pub fn put(&self, change: impl FnOnce(&mut Inbox)) {
+        change(&mut self.inbox.lock());
+        self.notify.notify_one();
+    }
+
+    /// Something happened in the runtime.
+    pub fn runtime(&self) {
+        self.put(|inbox| inbox.runtime = true);
+    }
+
+    /// A container waits, or no longer does.
+    pub fn waiting(&self, container: &str, why: Option<(&str, String)>) {
+        let why = why.map(|(reason, message)| (reason.to_owned(), message));
+        self.put(|inbox| drop(inbox.waiting.insert(container.to_owned(), why)));
+    }
+
+    /// What the step under way is waiting for.
+    pub fn activity(&self, wait: Option<Wait>) {
+        self.put(|inbox| inbox.activity = Some(wait));
+    }
+
+    /// Takes everything out.
+    pub fn take(&self) -> Inbox {
+        std::mem::take(&mut self.inbox.lock())
+    }
+
+    /// Ends when something has been put in since it last ended.
+    pub async fn filled(&self) {
+        self.notify.notified().await;
+    }
+}
