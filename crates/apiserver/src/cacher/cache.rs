@@ -44,7 +44,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             changes: 20_000,
-            bytes: 24 << 20,
+            bytes: 12 << 20,
             age: Duration::from_secs(300),
             queue: 4096,
             pages: 16,
@@ -74,7 +74,7 @@ pub struct Cacher {
 
 struct State {
     tables: Tables,
-    ring: VecDeque<(Instant, Arc<Change>)>,
+    ring: VecDeque<(Instant, Change)>,
     ring_bytes: usize,
     /// Changes after this revision are all in the ring.
     floor: u64,
@@ -216,7 +216,7 @@ impl Cacher {
         if old.is_none() && new.is_none() {
             return;
         }
-        let change = Arc::new(Change::new(revision, old, new));
+        let change = Change::new(revision, old, new);
         state.watchers.deliver(&change);
         state.ring_bytes += change.cost();
         state.ring.push_back((now, change));
@@ -270,7 +270,7 @@ impl State {
         }
         let from = self.ring.partition_point(|(_, change)| change.revision <= after);
         let passes = |object: &Option<Arc<CachedObject>>| object.as_ref().is_some_and(|o| options.filter.passes(o));
-        let seen = |(_, change): &(_, Arc<Change>)| change.seen(passes(&change.old), passes(&change.new));
+        let seen = |(_, change): &(_, Change)| change.seen(passes(&change.old), passes(&change.new), &Arc::default());
         Ok(self.ring.range(from..).filter_map(seen).collect())
     }
 }

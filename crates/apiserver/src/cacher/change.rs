@@ -33,23 +33,25 @@ pub(super) struct Change {
     pub new: Option<Arc<CachedObject>>,
     /// The old object under this revision, for those to whom it is gone.
     gone: OnceLock<Arc<CachedObject>>,
-    /// Frames by type: built for the first watcher, shared by the others.
-    frames: [OnceLock<Bytes>; 3],
 }
+
+/// The frames of one change by type: built for the first watcher, shared by the others, and gone
+/// when the last of them has sent it (the ring of recent changes does not keep them).
+#[derive(Debug, Default)]
+pub(super) struct Frames([OnceLock<Bytes>; 3]);
 
 impl Change {
     pub fn new(revision: u64, old: Option<Arc<CachedObject>>, new: Option<Arc<CachedObject>>) -> Self {
-        Self { revision, old, new, gone: OnceLock::new(), frames: Default::default() }
+        Self { revision, old, new, gone: OnceLock::new() }
     }
 
-    /// Bytes it keeps in memory, about: its objects, the frames of them, the structures.
+    /// Bytes it keeps in memory, about. The old object is mostly the new one of an earlier change.
     pub fn cost(&self) -> usize {
-        let json = |object: &Option<Arc<CachedObject>>| object.as_ref().map_or(0, |o| o.json.len());
-        512 + 2 * json(&self.old).max(json(&self.new))
+        512 + self.new.as_ref().or(self.old.as_ref()).map_or(0, |object| object.json.len())
     }
 
     /// How it looks to one who sees only some objects: the old one or not, the new one or not.
-    pub fn seen(self: &Arc<Self>, old: bool, new: bool) -> Option<Delivery> {
+    pub fn seen(&self, old: bool, new: bool, frames: &Arc<Frames>) -> Option<Delivery> {
         let old_seen = self.old.as_ref().filter(|_| old);
         let new_seen = self.new.as_ref().filter(|_| new);
         let (what, object) = match (old_seen, new_seen) {
@@ -58,7 +60,7 @@ impl Change {
             (Some(_), Some(new)) => (What::Modified, new.clone()),
             (Some(old), None) => (What::Deleted, self.gone.get_or_init(|| Arc::new(old.at(self.revision))).clone()),
         };
-        Some(Delivery { what, object, change: Some(self.clone()) })
+        Some(Delivery { what, object, revision: self.revision, frames: frames.clone() })
     }
 }
 
@@ -67,28 +69,20 @@ impl Change {
 pub struct Delivery {
     pub what: What,
     pub object: Arc<CachedObject>,
-    change: Option<Arc<Change>>,
+    /// The revision at which it happened; 0 for the initial state.
+    pub(super) revision: u64,
+    frames: Arc<Frames>,
 }
 
 impl Delivery {
     /// An object that was there before the watch began.
     pub(super) fn initial(object: Arc<CachedObject>) -> Self {
-        Self { what: What::Added, object, change: None }
-    }
-
-    /// The revision at which it happened; 0 for the initial state.
-    pub(super) fn revision(&self) -> u64 {
-        self.change.as_ref().map_or(0, |change| change.revision)
+        Self { what: What::Added, object, revision: 0, frames: Arc::default() }
     }
 
     /// The event as JSON on a line, `{"type":…,"object":…}`. Watchers of one change share the bytes.
     pub fn frame(&self) -> Bytes {
-        match &self.change {
-            Some(change) => {
-                change.frames[self.what as usize].get_or_init(|| frame(self.what, &self.object.json)).clone()
-            }
-            None => frame(self.what, &self.object.json),
-        }
+        self.frames.0[self.what as usize].get_or_init(|| frame(self.what, &self.object.json)).clone()
     }
 }
 

@@ -19,7 +19,7 @@ use stdx::SharedClock;
 use stdx::clock::Instant;
 use tokio::sync::{mpsc, watch};
 
-use super::change::{Change, Delivery};
+use super::change::{Change, Delivery, Frames};
 use super::object::CachedObject;
 use super::snapshot::Snapshot;
 
@@ -177,16 +177,17 @@ impl Watchers {
     }
 
     /// Shows a change to those it concerns.
-    pub fn deliver(&mut self, change: &Arc<Change>) {
+    pub fn deliver(&mut self, change: &Change) {
         if self.buckets.is_empty() {
             return;
         }
+        let frames = Arc::new(Frames::default());
         for bucket in self.concerned(change) {
             let Some(watchers) = self.buckets.get_mut(&bucket) else { continue };
             watchers.retain(|_, watcher| {
                 let passes =
                     |object: &Option<Arc<CachedObject>>| object.as_ref().is_some_and(|o| watcher.filter.passes(o));
-                match change.seen(passes(&change.old), passes(&change.new)) {
+                match change.seen(passes(&change.old), passes(&change.new), &frames) {
                     // Full or gone: it ends, and loses nothing it cannot ask for again.
                     Some(delivery) => watcher.queue.try_send(delivery).is_ok(),
                     None => true,
@@ -361,14 +362,14 @@ impl Watcher {
             };
             let delivery = delivery?;
             // A client may name a revision that this server has yet to reach.
-            if delivery.revision() > self.seen {
+            if delivery.revision > self.seen {
                 return Some(self.item(delivery));
             }
         }
     }
 
     fn item(&mut self, delivery: Delivery) -> WatchItem {
-        self.seen = self.seen.max(delivery.revision());
+        self.seen = self.seen.max(delivery.revision);
         match &delivery.object.damage {
             Some(damage) => {
                 self.broken = true;
