@@ -11,7 +11,7 @@ pub fn start(verbosity: u8) {
         4..=5 => "debug",
         _ => "trace",
     };
-    let filter = EnvFilter::new(format!("{level},hyper=warn,h2=warn,rustls=warn,tonic=warn,fjall=warn,lsm_tree=warn"));
+    let filter = EnvFilter::new(format!("{level},hyper=warn,h2=warn,rustls=warn,tonic=warn"));
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false);
     // An earlier subscriber stays.
     let _ = subscriber.try_init();

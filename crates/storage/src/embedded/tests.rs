@@ -132,7 +132,7 @@ fn damage_anywhere_is_found() {
     assert!(names.iter().any(|n| n.starts_with("base-")) && names.iter().filter(|n| n.starts_with("log-")).count() > 1);
     let (mut refused, mut harmless) = (0, 0);
     for name in names {
-        for bit in (0..disk.size(&name) * 8).step_by(37) {
+        for bit in (0..disk.size(&name) * 8).step_by(61) {
             let damaged = disk.copy();
             damaged.flip(&name, bit);
             let sizes = Sizes::default();
