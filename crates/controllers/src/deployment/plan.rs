@@ -438,3 +438,6 @@ fn fraction(set: &Set, d: &Rollout) -> i32 {
     let rounded = size.round() as i32;
     rounded - set.replicas
 }
+
+#[cfg(test)]
+mod tests;

@@ -344,3 +344,6 @@ fn labels(service: &Cached<ServiceView>) -> Labels {
     labels.insert(MANAGED_BY.into(), MANAGER.into());
     labels
 }
+
+#[cfg(test)]
+mod tests;
