@@ -159,7 +159,7 @@ impl Controller {
             Place::Named { api_version, kind, key } => return self.look_for(uid, api_version, kind, key).await,
             Place::Seen { resource, key } => (resource.clone(), key.clone()),
         };
-        if node.deleting && !node.waits_for_dependents || node.owners.is_empty() && !node.waits_for_dependents {
+        if !node.waits_for_dependents && (node.deleting || node.owners.is_empty()) {
             return Ok(());
         }
         let Some((meta, object)) = self.read(&resource, &key).await?.filter(|(meta, _)| meta.uid == uid) else {

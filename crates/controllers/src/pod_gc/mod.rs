@@ -109,7 +109,7 @@ fn is_out_of_service(node: &NodeView) -> bool {
 fn surplus(pods: &[Arc<CachedPod>], keep: usize) -> Vec<Arc<CachedPod>> {
     let mut finished: Vec<_> = pods.iter().filter(|p| p.view.is_finished()).cloned().collect();
     let count = finished.len().saturating_sub(keep);
-    finished.sort_by(|a, b| (a.meta.creation_timestamp, a.meta.key()).cmp(&(b.meta.creation_timestamp, b.meta.key())));
+    finished.sort_by_cached_key(|p| (p.meta.creation_timestamp, p.meta.key()));
     finished.truncate(count);
     finished
 }
@@ -168,9 +168,8 @@ impl Controller {
     async fn finish_pod(&self, key: &Key) -> Result<Next> {
         let Some(pod) = self.pods.get(key).filter(|p| p.meta.is_deleting()) else { return Ok(Next::Done) };
         let node = &pod.view.spec.node_name;
-        if node.is_empty() {
-            self.remove(&pod, None).await?;
-        } else if self.nodes.find("", node).is_some_and(|n| is_out_of_service(&n.view)) {
+        let is_alone = node.is_empty() || self.nodes.find("", node).is_some_and(|n| is_out_of_service(&n.view));
+        if is_alone {
             self.remove(&pod, None).await?;
         }
         Ok(Next::Done)

@@ -39,7 +39,7 @@ pub(super) fn plan(pods: &[Arc<CachedPod>], wanted: i32, related: &HashMap<Strin
     let mut doomed = active;
     if wanted > 0 {
         let rank = |i: &usize| Rank::of(&pods[*i], related, now);
-        doomed.sort_by(|a, b| rank(a).cmp(&rank(b)));
+        doomed.sort_by_cached_key(rank);
     }
     doomed.truncate(surplus);
     Action::Delete(doomed)

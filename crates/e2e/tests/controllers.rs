@@ -1,0 +1,473 @@
+//! The controllers against the real API server, in one process and one thread, under a clock that
+//! moves only when told to. A stand-in binds pods to a node and plays its kubelet.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use apiserver::cacher::Limits;
+use apiserver::{ApiServer, Config, authn};
+use client::{Client, DeleteParams, ListParams, Patch, Propagation, Resource};
+use controllers::{Identities, Options};
+use jiff::Timestamp;
+use kinds::User;
+use kinds::kind::ClusterOptions;
+use serde_json::{Value, json};
+use stdx::clock::{Clock, ManualClock};
+use stdx::shutdown::Stage;
+use stdx::{Rng, SharedClock};
+
+/// Clients of the server in this process, each under its own identity.
+struct InProcess(Arc<ApiServer>);
+
+fn user(name: &str, groups: &[&str]) -> User {
+    User { name: name.into(), groups: groups.iter().map(|g| (*g).to_owned()).collect(), ..User::default() }
+}
+
+impl Identities for InProcess {
+    fn component(&self) -> Client {
+        let who = user("system:kube-controller-manager", &["system:authenticated"]);
+        Client::new(self.0.handler(who), "kube-controller-manager")
+    }
+
+    fn service_account(&self, name: &str) -> Client {
+        let groups = ["system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"];
+        let who = user(&format!("system:serviceaccount:kube-system:{name}"), &groups);
+        Client::new(self.0.handler(who), name)
+    }
+}
+
+struct World {
+    clock: ManualClock,
+    stage: Stage,
+    root: Client,
+    api: Arc<ApiServer>,
+    /// Play the kubelet of `n1`?
+    kubelet: bool,
+    /// Images that never become ready.
+    broken: Vec<&'static str>,
+}
+
+fn resource(plural: &str) -> Resource {
+    match plural {
+        "deployments" => Resource::new("apps", "v1", plural, "Deployment", true),
+        "replicasets" => Resource::new("apps", "v1", plural, "ReplicaSet", true),
+        "endpointslices" => Resource::new("discovery.k8s.io", "v1", plural, "EndpointSlice", true),
+        "leases" => Resource::new("coordination.k8s.io", "v1", plural, "Lease", true),
+        "nodes" => Resource::new("", "v1", plural, "Node", false),
+        "namespaces" => Resource::new("", "v1", plural, "Namespace", false),
+        _ => Resource::new("", "v1", plural, "", true),
+    }
+}
+
+impl World {
+    async fn start() -> Self {
+        let clock = ManualClock::new(Timestamp::from_second(1_800_000_000).expect("in range"));
+        let shared: SharedClock = Arc::new(clock.clone());
+        let stage = Stage::new();
+        let key = pki::SigningKey::generate().expect("a key");
+        let key = Arc::new(pki::SigningKey::from_pem(&key).expect("a key"));
+        let config = Config {
+            store: Arc::new(storage::Memory::new(shared.clone())),
+            memory: Arc::new(storage::Memory::new(shared.clone())),
+            clock: shared.clone(),
+            rng: Rng::seeded(1),
+            options: ClusterOptions {
+                service_cidrs: vec!["10.96.0.0/12".parse().expect("a range")],
+                node_ports: (30000, 32767),
+            },
+            limits: Limits::default(),
+            client_ca: None,
+            service_accounts: authn::service_account::Options::standard("cluster.local", key),
+            kubelet_client: None,
+            version: "v1.37.1".into(),
+            address: "127.0.0.1:6443".into(),
+            client_ca_pem: String::new(),
+            front_proxy_ca_pem: String::new(),
+        };
+        let api = {
+            let starting = ApiServer::start(config, &stage);
+            tokio::pin!(starting);
+            loop {
+                tokio::select! {
+                    biased;
+                    api = &mut starting => break api.expect("starts"),
+                    () = settle() => clock.advance(Duration::from_millis(10)),
+                }
+            }
+        };
+        let root = Client::new(api.handler(user("root", &["system:masters", "system:authenticated"])), "test");
+        let options = Options { root_ca_pem: "CA".into(), ..Options::default() };
+        let identities = Arc::new(InProcess(api.clone()));
+        controllers::run(identities, shared, Rng::seeded(2), options, &stage);
+        let world = Self { clock, stage, root, api, kubelet: true, broken: Vec::new() };
+        if world.get("namespaces", "", "default").await.is_none() {
+            let made = world.create("namespaces", "", &json!({"metadata": {"name": "default"}})).await;
+            assert_eq!(made["status"]["phase"], "Active");
+        }
+        world
+            .until("the default ServiceAccount", async |w| {
+                w.get("serviceaccounts", "default", "default").await.is_some()
+            })
+            .await;
+        world
+            .create("nodes", "", &json!({"metadata": {"name": "n1", "labels": {"topology.kubernetes.io/zone": "z"}}}))
+            .await;
+        world.beat().await;
+        world
+    }
+
+    async fn create(&self, plural: &str, namespace: &str, object: &Value) -> Value {
+        let made = self.root.dynamic(resource(plural)).namespace(namespace).create(object).await;
+        made.unwrap_or_else(|e| panic!("creating in {plural}: {e}\n{object}"))
+    }
+
+    async fn get(&self, plural: &str, namespace: &str, name: &str) -> Option<Value> {
+        self.root.dynamic(resource(plural)).namespace(namespace).find(name).await.expect("readable")
+    }
+
+    async fn list(&self, plural: &str, namespace: &str) -> Vec<Value> {
+        self.root.dynamic(resource(plural)).namespace(namespace).list(&ListParams::all()).await.expect("listable").items
+    }
+
+    async fn merge(&self, plural: &str, name: &str, change: Value) {
+        let api = self.root.dynamic(resource(plural)).namespace("default");
+        api.patch(name, &Patch::Merge(change)).await.unwrap_or_else(|e| panic!("patching {name}: {e}"));
+    }
+
+    async fn delete(&self, plural: &str, name: &str, propagation: Propagation) {
+        let params = DeleteParams::default().propagation(propagation);
+        let api = self.root.dynamic(resource(plural)).namespace("default");
+        api.delete(name, &params).await.unwrap_or_else(|e| panic!("deleting {name}: {e}"));
+    }
+
+    /// The node speaks: its Lease and its conditions.
+    async fn beat(&self) {
+        let now = machinery::time::rfc3339_micro(self.clock.wall());
+        let lease = json!({"metadata": {"name": "n1"}, "spec": {"holderIdentity": "n1", "leaseDurationSeconds": 40, "renewTime": now}});
+        let leases = self.root.dynamic(resource("leases")).namespace("kube-node-lease");
+        if leases.find("n1").await.expect("readable").is_some() {
+            leases.patch("n1", &Patch::Merge(lease)).await.expect("renewed");
+        } else {
+            leases.create(&lease).await.expect("made");
+        }
+        let node = self.get("nodes", "", "n1").await.expect("there");
+        let is_ready = node["status"]["conditions"]
+            .as_array()
+            .is_some_and(|c| c.iter().any(|c| c["type"] == "Ready" && c["status"] == "True"));
+        if !is_ready {
+            let now = machinery::time::rfc3339(self.clock.wall());
+            let condition = |kind: &str, status: &str| json!({"type": kind, "status": status, "reason": "Kubelet", "lastHeartbeatTime": now, "lastTransitionTime": now});
+            let status = json!({"status": {"conditions": [condition("MemoryPressure", "False"), condition("DiskPressure", "False"), condition("PIDPressure", "False"), condition("Ready", "True")]}});
+            self.root.dynamic(resource("nodes")).patch_status("n1", &Patch::Strategic(status)).await.expect("said");
+        }
+    }
+
+    /// Binds pods, starts them, ends those that are being deleted.
+    async fn play(&self) {
+        for pod in self.root.dynamic(resource("pods")).list(&ListParams::all()).await.expect("listable").items {
+            let name = machinery::meta::name(&pod);
+            let api = self.root.dynamic(resource("pods")).namespace(machinery::meta::namespace(&pod));
+            if machinery::meta::is_deleting(&pod) {
+                let params = DeleteParams::of_uid(machinery::meta::uid(&pod)).grace(0);
+                let _gone = api.delete(name, &params).await;
+            } else if pod.pointer("/spec/nodeName").and_then(Value::as_str).is_none() {
+                let binding = json!({"kind": "Binding", "apiVersion": "v1", "metadata": {"name": name}, "target": {"kind": "Node", "name": "n1"}});
+                api.create_subresource(name, "binding", &binding).await.expect("bound");
+            } else if pod.pointer("/status/podIP").is_none() {
+                let image = pod["spec"]["containers"][0]["image"].as_str().unwrap_or("").to_owned();
+                let ready = if self.broken.contains(&image.as_str()) { "False" } else { "True" };
+                let number: u32 =
+                    machinery::meta::uid(&pod).bytes().fold(7, |h, b| h.wrapping_mul(31).wrapping_add(b.into()));
+                let ip = format!("10.244.0.{}", number % 250 + 1);
+                let now = machinery::time::rfc3339(self.clock.wall());
+                let status = json!({"status": {"phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}],
+                    "conditions": [{"type": "Ready", "status": ready, "lastTransitionTime": now}]}});
+                let _raced = api.patch_status(name, &Patch::Strategic(status)).await;
+            }
+        }
+    }
+
+    async fn step(&self) {
+        settle().await;
+        if self.kubelet {
+            self.play().await;
+        }
+        settle().await;
+        self.clock.advance(Duration::from_millis(20));
+    }
+
+    async fn until(&self, what: &str, done: impl AsyncFn(&Self) -> bool) {
+        for _ in 0..600 {
+            if done(self).await {
+                return;
+            }
+            self.step().await;
+        }
+        let mut seen = String::new();
+        for plural in ["deployments", "replicasets", "pods", "events"] {
+            for object in self.list(plural, "default").await {
+                let (name, status) = (machinery::meta::name(&object), &object["status"]);
+                seen += &format!("{plural} {name} {status} {}\n", object["message"]);
+            }
+        }
+        panic!("never: {what}\n{seen}");
+    }
+
+    async fn pass(&self, time: Duration) {
+        for _ in 0..time.as_secs() / 5 {
+            if self.kubelet {
+                self.beat().await;
+            }
+            self.step().await;
+            self.clock.advance(Duration::from_secs(5));
+        }
+        self.step().await;
+    }
+
+    /// `image=count` of pods that are ready, and the sizes of the ReplicaSets by revision.
+    async fn pods(&self) -> BTreeMap<String, usize> {
+        let mut images = BTreeMap::new();
+        for pod in self.list("pods", "default").await {
+            if !machinery::meta::is_deleting(&pod) {
+                *images.entry(pod["spec"]["containers"][0]["image"].as_str().unwrap_or("").to_owned()).or_default() +=
+                    1;
+            }
+        }
+        images
+    }
+
+    async fn is_rolled_out(&self, image: &str, replicas: i64) -> bool {
+        let Some(d) = self.get("deployments", "default", "web").await else { return false };
+        let status = |key: &str| d["status"][key].as_i64().unwrap_or(0);
+        let complete = [status("replicas"), status("updatedReplicas"), status("availableReplicas")] == [replicas; 3]
+            && status("observedGeneration") == d["metadata"]["generation"].as_i64().unwrap_or(-1);
+        complete && self.pods().await == BTreeMap::from([(image.to_owned(), usize::try_from(replicas).unwrap_or(0))])
+    }
+
+    async fn events(&self) -> Vec<String> {
+        let mut events = self.list("events", "default").await;
+        events.sort_by_key(machinery::meta::revision);
+        events
+            .iter()
+            .map(|e| format!("{} {} {}", e["involvedObject"]["kind"], e["reason"], e["message"]).replace('"', ""))
+            .collect()
+    }
+}
+
+/// Lets every task run until none has anything to do (or long enough).
+async fn settle() {
+    for _ in 0..400 {
+        tokio::task::yield_now().await;
+    }
+}
+
+fn web(replicas: i64, image: &str) -> Value {
+    json!({
+        "kind": "Deployment", "apiVersion": "apps/v1", "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": "web"}},
+            "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": image}]}}},
+    })
+}
+
+fn image(image: &str) -> Value {
+    json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": image}]}}}})
+}
+
+#[tokio::test]
+async fn a_rollout_an_undo_a_resize_and_a_service() {
+    let mut world = World::start().await;
+    let service = json!({"metadata": {"name": "web", "namespace": "default"}, "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}});
+    world.create("services", "default", &service).await;
+    world.create("deployments", "default", &web(3, "one")).await;
+    world.until("three of one", async |w| w.is_rolled_out("one", 3).await).await;
+    let deployment = world.get("deployments", "default", "web").await.expect("there");
+    assert_eq!(deployment["metadata"]["annotations"]["deployment.kubernetes.io/revision"], "1");
+    let conditions = deployment["status"]["conditions"].to_string();
+    assert!(
+        conditions.contains("NewReplicaSetAvailable") && conditions.contains("MinimumReplicasAvailable"),
+        "{conditions}"
+    );
+    let ready = async |w: &World| {
+        let slices = w.list("endpointslices", "default").await;
+        let endpoints = slices.iter().flat_map(|s| s["endpoints"].as_array().cloned().unwrap_or_default());
+        endpoints.filter(|e| e["conditions"]["ready"] == true && e["zone"] == "z").count()
+    };
+    world.until("three endpoints", async |w| ready(w).await == 3).await;
+    let endpoints = world.get("endpoints", "default", "web").await.expect("there");
+    assert_eq!(endpoints["subsets"][0]["addresses"].as_array().map(Vec::len), Some(3));
+
+    world.merge("deployments", "web", image("two")).await;
+    world.until("three of two", async |w| w.is_rolled_out("two", 3).await).await;
+
+    world.broken.push("bad");
+    world.merge("deployments", "web", image("bad")).await;
+    world
+        .until("the bad one stalls", async |w| w.pods().await == BTreeMap::from([("two".into(), 3), ("bad".into(), 1)]))
+        .await;
+    world.pass(Duration::from_secs(610)).await;
+    let stalled = world.get("deployments", "default", "web").await.expect("there");
+    assert!(stalled["status"]["conditions"].to_string().contains("ProgressDeadlineExceeded"), "{}", stalled["status"]);
+    // Undone as kubectl does it: the template of the old ReplicaSet.
+    world.merge("deployments", "web", image("two")).await;
+    world.until("back to two", async |w| w.is_rolled_out("two", 3).await).await;
+    let undone = world.get("deployments", "default", "web").await.expect("there");
+    assert_eq!(undone["metadata"]["annotations"]["deployment.kubernetes.io/revision"], "4");
+
+    world.merge("deployments", "web", json!({"spec": {"replicas": 5}})).await;
+    world.until("five", async |w| w.is_rolled_out("two", 5).await).await;
+    world.until("five endpoints", async |w| ready(w).await == 5).await;
+    let events = world.events().await;
+    let first: Vec<&String> = events.iter().filter(|e| e.starts_with("Deployment")).collect();
+    assert!(
+        first
+            .first()
+            .is_some_and(|e| e.contains("ScalingReplicaSet Scaled up replica set web-") && e.ends_with("from 0 to 3")),
+        "{events:?}"
+    );
+    assert!(events.iter().any(|e| e.contains("ReplicaSet SuccessfulCreate Created pod: web-")), "{events:?}");
+    world.stage.stop();
+}
+
+#[tokio::test]
+async fn pods_are_adopted_released_and_replaced() {
+    let world = World::start().await;
+    world.create("deployments", "default", &web(2, "one")).await;
+    world.until("two", async |w| w.is_rolled_out("one", 2).await).await;
+    let pod = world.list("pods", "default").await.remove(0);
+    let name = machinery::meta::name(&pod).to_owned();
+    world.merge("pods", &name, json!({"metadata": {"labels": {"app": "other"}}})).await;
+    world
+        .until("released and replaced", async |w| {
+            let pod = w.get("pods", "default", &name).await.expect("it lives");
+            machinery::meta::owner_references(&pod).is_empty() && w.list("pods", "default").await.len() == 3
+        })
+        .await;
+    world.delete("pods", &name, Propagation::Background).await;
+    world.until("gone for good", async |w| w.list("pods", "default").await.len() == 2).await;
+    world.pass(Duration::from_secs(10)).await;
+    assert_eq!(world.list("pods", "default").await.len(), 2);
+    // A fitting orphan is adopted, and one pod too many goes.
+    let set = world.list("replicasets", "default").await.remove(0);
+    let labels = set["spec"]["template"]["metadata"]["labels"].clone();
+    let orphan = json!({"metadata": {"name": "orphan", "namespace": "default", "labels": labels}, "spec": {"containers": [{"name": "c", "image": "one"}]}});
+    world.create("pods", "default", &orphan).await;
+    world.until("two again", async |w| w.pods().await == BTreeMap::from([("one".into(), 2)])).await;
+    world.stage.stop();
+}
+
+#[tokio::test]
+async fn the_three_ways_to_delete() {
+    let world = World::start().await;
+    for (propagation, sets, pods) in
+        [(Propagation::Background, 0, 0), (Propagation::Foreground, 0, 0), (Propagation::Orphan, 1, 2)]
+    {
+        world.create("deployments", "default", &web(2, "one")).await;
+        world.until("two", async |w| w.is_rolled_out("one", 2).await).await;
+        world.delete("deployments", "web", propagation).await;
+        world.until("the Deployment is gone", async |w| w.get("deployments", "default", "web").await.is_none()).await;
+        world
+            .until("the rest as asked", async |w| {
+                (w.list("replicasets", "default").await.len(), w.list("pods", "default").await.len()) == (sets, pods)
+            })
+            .await;
+    }
+    world.pass(Duration::from_secs(10)).await;
+    let set = world.list("replicasets", "default").await.remove(0);
+    assert!(machinery::meta::owner_references(&set).is_empty(), "{set}");
+    // A Deployment that comes back adopts what it finds.
+    world.create("deployments", "default", &web(2, "one")).await;
+    world
+        .until("adopted", async |w| {
+            w.is_rolled_out("one", 2).await && w.list("replicasets", "default").await.len() == 1
+        })
+        .await;
+    world.stage.stop();
+}
+
+#[tokio::test]
+async fn a_namespace_takes_its_content_with_it() {
+    let world = World::start().await;
+    world.create("namespaces", "", &json!({"metadata": {"name": "team"}})).await;
+    world
+        .until("furnished", async |w| {
+            w.get("configmaps", "team", "kube-root-ca.crt").await.is_some()
+                && w.get("serviceaccounts", "team", "default").await.is_some()
+        })
+        .await;
+    let mut deployment = web(2, "one");
+    deployment["metadata"]["namespace"] = json!("team");
+    world.create("deployments", "team", &deployment).await;
+    world
+        .until("two pods", async |w| {
+            w.list("pods", "team").await.iter().filter(|p| p["status"]["podIP"].is_string()).count() == 2
+        })
+        .await;
+    world.root.dynamic(resource("namespaces")).delete("team", &DeleteParams::default()).await.expect("deleted");
+    world.until("gone", async |w| w.get("namespaces", "", "team").await.is_none()).await;
+    for plural in ["pods", "replicasets", "deployments", "configmaps", "serviceaccounts"] {
+        assert!(world.list(plural, "team").await.is_empty(), "{plural}");
+    }
+    world.stage.stop();
+}
+
+#[tokio::test]
+async fn a_silent_node_is_tainted_and_comes_back() {
+    let mut world = World::start().await;
+    world.create("nodes", "", &json!({"metadata": {"name": "n2"}})).await;
+    world
+        .until("ranges", async |w| {
+            let nodes = w.list("nodes", "").await;
+            let mut ranges: Vec<_> =
+                nodes.iter().map(|n| n["spec"]["podCIDR"].as_str().unwrap_or("").to_owned()).collect();
+            ranges.sort();
+            ranges == ["10.244.0.0/24", "10.244.1.0/24"]
+        })
+        .await;
+    world.create("deployments", "default", &web(1, "one")).await;
+    world.until("one", async |w| w.is_rolled_out("one", 1).await).await;
+    world.pass(Duration::from_secs(120)).await;
+    let ready = |node: &Value| {
+        let conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.iter().find(|c| c["type"] == "Ready").map(|c| c["status"].as_str().unwrap_or("").to_owned())
+    };
+    let n1 = world.get("nodes", "", "n1").await.expect("there");
+    assert_eq!(ready(&n1).as_deref(), Some("True"), "a node that speaks stays ready: {n1}");
+    assert!(n1["spec"]["taints"].is_null(), "{n1}");
+    let n2 = world.get("nodes", "", "n2").await.expect("there");
+    assert!(n2["status"]["conditions"].to_string().contains("NodeStatusNeverUpdated"), "{n2}");
+    world.kubelet = false;
+    world.pass(Duration::from_secs(35)).await;
+    assert_eq!(ready(&world.get("nodes", "", "n1").await.expect("there")).as_deref(), Some("True"), "within the grace");
+    world.pass(Duration::from_secs(20)).await;
+    let n1 = world.get("nodes", "", "n1").await.expect("there");
+    assert_eq!(ready(&n1).as_deref(), Some("Unknown"));
+    assert!(n1["spec"]["taints"].to_string().contains("unreachable"), "{n1}");
+    let pod = world.list("pods", "default").await.remove(0);
+    assert_eq!(pod["status"]["conditions"][0]["status"], "False", "{pod}");
+    world.kubelet = true;
+    world.beat().await;
+    world
+        .until("no taints", async |w| w.get("nodes", "", "n1").await.is_some_and(|n| n["spec"]["taints"].is_null()))
+        .await;
+    world.stage.stop();
+}
+
+#[tokio::test]
+async fn controllers_that_start_late_converge() {
+    let world = World::start().await;
+    world.create("deployments", "default", &web(3, "one")).await;
+    world.until("three", async |w| w.is_rolled_out("one", 3).await).await;
+    // A second set of controllers beside the first: nothing may be made twice.
+    let second = Stage::new();
+    let identities = Arc::new(InProcess(world.api.clone()));
+    let shared: SharedClock = Arc::new(world.clock.clone());
+    controllers::run(identities, shared, Rng::seeded(9), Options::default(), &second);
+    world.merge("deployments", "web", image("two")).await;
+    world.until("three of two", async |w| w.is_rolled_out("two", 3).await).await;
+    world.pass(Duration::from_secs(20)).await;
+    assert_eq!(world.list("replicasets", "default").await.len(), 2);
+    assert_eq!(world.list("pods", "default").await.len(), 3);
+    second.stop();
+    world.stage.stop();
+}
