@@ -308,4 +308,13 @@ async fn the_journal_knows_who_wrote_what_and_why() {
     assert_eq!(record["list"], json!([{"resource": "deployments.apps", "name": "default/web", "revision": 7}]));
     assert_eq!((&record["trusted"], &record["trace"]), (&json!(true), &json!(headers[1].1)));
     assert_eq!(server.root.get("/debug/pintle/causes?limit=x").await.code, 400);
+    // A client that names no cause: the object's controller is taken for it.
+    let owner = server.root.post(DEPLOYMENTS, &deployment("web")).await.ok();
+    let mut owned = pod("b");
+    owned["metadata"]["ownerReferences"] = json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web",
+        "uid": owner["metadata"]["uid"], "controller": true}]);
+    server.root.post(PODS, &owned).await.ok();
+    let answer = server.root.get("/debug/pintle/causes?key=pods/default/b").await.ok();
+    let cause = &answer["records"][0]["list"][0];
+    assert_eq!((&cause["resource"], &cause["name"]), (&json!("deployments.apps"), &json!("default/web")));
 }

@@ -163,7 +163,7 @@ impl Connection {
             Err(_) => return tracing::debug!(%address, "TLS handshake took too long"),
         };
         let shown = stream.get_ref().1.peer_certificates().unwrap_or_default();
-        let peer = Peer { address, certificates: shown.iter().cloned().collect::<Vec<_>>().into() };
+        let peer = Peer { address, certificates: shown.to_vec().into() };
         self.speak(TokioIo::new(stream), peer).await;
     }
 

@@ -72,9 +72,13 @@ pub fn partial(object: &[u8]) -> Vec<u8> {
     format!(r#"{{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{metadata}}}"#).into_bytes()
 }
 
-/// The bytes of an object as an item of a typed list, which name kind and version once for all.
-pub fn append_item(out: &mut Vec<u8>, object: &[u8], kind: &str, api_version: &str) {
-    let head = format!(r#"{{"kind":"{kind}","apiVersion":"{api_version}","#);
+/// How the bytes of every object of a kind begin.
+pub fn head(kind: &str, api_version: &str) -> String {
+    format!(r#"{{"kind":"{kind}","apiVersion":"{api_version}","#)
+}
+
+/// The bytes of an object as an item of a typed list, which names kind and version once for all.
+pub fn append_item(out: &mut Vec<u8>, object: &[u8], head: &str) {
     match object.strip_prefix(head.as_bytes()) {
         Some(rest) => {
             out.push(b'{');
@@ -134,7 +138,7 @@ mod tests {
         assert_eq!(String::from_utf8_lossy(&partial(pod)), want);
         let mut list =
             open_list("PodList", "v1", &ListMeta { revision: 7, continue_token: Some("t".into()), remaining: Some(2) });
-        append_item(&mut list, pod, "Pod", "v1");
+        append_item(&mut list, pod, &head("Pod", "v1"));
         list.extend_from_slice(CLOSE_LIST);
         let want = r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7","continue":"t","remainingItemCount":2},"items":[{"metadata":{"name":"a"},"spec":{"metadata":1}}]}"#;
         assert_eq!(String::from_utf8_lossy(&list), want);

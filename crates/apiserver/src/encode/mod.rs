@@ -112,6 +112,7 @@ pub async fn list<'a>(
         View::Metadata => json::open_list("PartialObjectMetadataList", "meta.k8s.io/v1", meta),
         View::Table => table::open(kind, meta, true),
     };
+    let head = json::head(shape.kind, &api_version);
     let mut first = true;
     for object in objects {
         if !std::mem::take(&mut first) {
@@ -119,7 +120,7 @@ pub async fn list<'a>(
         }
         let json = own_form(kind, object)?;
         match accepted.view {
-            View::Whole => json::append_item(&mut out, &json, shape.kind, &api_version),
+            View::Whole => json::append_item(&mut out, &json, &head),
             View::Metadata => out.extend_from_slice(&json::partial(&json)),
             View::Table => table::row(&mut out, kind, &json, include, now),
         }

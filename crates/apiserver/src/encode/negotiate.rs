@@ -82,7 +82,7 @@ pub fn accept(header: &str, offer: Offer) -> status::Result<Accepted> {
     }
     let mut clauses: Vec<Clause> = header.split(',').filter_map(Clause::parse).collect();
     // Stable: among equals the client's order counts.
-    clauses.sort_by(|a, b| b.quality.cmp(&a.quality));
+    clauses.sort_by_key(|clause| std::cmp::Reverse(clause.quality));
     let found = clauses.iter().filter(|c| c.quality > 0).find_map(|c| c.answer(offer));
     found.ok_or_else(|| Status::not_acceptable(if offer == Offer::Watch { &SUPPORTED[..1] } else { SUPPORTED }))
 }

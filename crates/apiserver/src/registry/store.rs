@@ -22,7 +22,7 @@ use super::catalogue::Resource;
 use super::claims::{Fulfilled, Owner};
 use super::{deletion, metadata};
 use crate::admission::Attributes;
-use crate::audit::causes::{Causes, Record};
+use crate::audit::causes::{Cause, Causes, Record};
 use crate::request::RequestInfo;
 use crate::server::ApiServer;
 use crate::verbs::options::DeleteOptions;
@@ -129,7 +129,7 @@ pub async fn create(write: &Write<'_>, object: Value) -> status::Result<Written>
                 write.keep(claimed).await;
                 if let Some(committed) = committed {
                     meta::set_resource_version(&mut named, &committed.revision.to_string());
-                    write.record("create", &name, committed.revision);
+                    write.record("create", &named, committed.revision);
                 }
                 return Ok(Written { object: named, created: true, changed: true, warnings });
             }
@@ -292,7 +292,7 @@ impl<'a> Write<'a> {
         }
         match self.put(new, expect, self.name).await {
             Ok(Some(committed)) => {
-                self.record("update", self.name, committed.revision);
+                self.record("update", new, committed.revision);
                 Ok(Some((true, committed.revision)))
             }
             Ok(None) => Ok(Some((true, current.revision))),
@@ -327,7 +327,7 @@ impl<'a> Write<'a> {
                 match self.put(&marked, Expect::At(current.revision), self.name).await {
                     Ok(committed) => {
                         let revision = committed.map_or(current.revision, |c| c.revision);
-                        self.record("delete", self.name, revision);
+                        self.record("delete", &marked, revision);
                         meta::set_resource_version(&mut marked, &revision.to_string());
                         Ok(Some(Deleted::Marked(marked)))
                     }
@@ -433,28 +433,41 @@ impl<'a> Write<'a> {
         Err(Status::invalid(shape.group, shape.kind, meta::name(object), errors))
     }
 
-    fn record(&self, verb: &str, name: &str, revision: u64) {
+    /// Writes the journal.
+    fn record(&self, verb: &str, object: &Value, revision: u64) {
         if self.dry_run {
             return;
         }
         let mut key = format!("{}/", self.resource.group_resource());
-        if !self.namespace.is_empty() && self.resource.shape().is_namespaced() {
+        if !self.namespace.is_empty() {
             key.push_str(self.namespace);
             key.push('/');
         }
-        key.push_str(name);
+        key.push_str(meta::name(object));
         if !self.subresource.is_empty() {
             key.push('/');
             key.push_str(self.subresource);
         }
-        self.server.journal.add(Record {
-            revision,
-            actor: self.user.name.clone(),
-            verb: verb.to_owned(),
-            key,
-            causes: self.causes.clone(),
-            time: self.server.clock.wall(),
-        });
+        let mut causes = self.causes.clone();
+        if causes.list.is_empty() {
+            causes.list = self.owners(object);
+        }
+        let (actor, time) = (self.user.name.clone(), self.server.clock.wall());
+        self.server.journal.add(Record { revision, actor, verb: verb.to_owned(), key, causes, time });
+    }
+
+    /// The object's controller, as the cause of a write for which the client names none.
+    fn owners(&self, object: &Value) -> Vec<Cause> {
+        let owners = meta::owner_references(object).into_iter().filter(|owner| owner.controller);
+        let cause = |owner: meta::OwnerReference<'_>| {
+            let (group, version) = owner.api_version.split_once('/').unwrap_or(("", owner.api_version));
+            let shape = self.server.catalogue.kind(group, version, owner.kind)?.shape();
+            let resource = self.server.catalogue.find(group, version, shape.plural)?;
+            let revision = resource.cached(self.namespace, owner.name).map_or(0, |cached| cached.revision);
+            let name = resource.cache_key(self.namespace, owner.name);
+            Some(Cause { resource: resource.group_resource().to_string(), name, revision })
+        };
+        owners.filter_map(cause).collect()
     }
 
     /// The stored form of an object: no resourceVersion, the stored kind's fields in their order.
@@ -504,7 +517,7 @@ impl<'a> Write<'a> {
         let key = Bytes::from(self.resource.key(self.namespace, self.name).into_bytes());
         match self.resource.store()?.commit(Op::Delete { key, expect: Expect::At(revision) }).await {
             Ok(committed) => {
-                self.record("delete", self.name, committed.revision);
+                self.record("delete", object, committed.revision);
                 let held = self.resource.kind.held(object)?;
                 if !held.is_empty() {
                     self.server.claims.release(&self.owner(self.name), &held).await;
