@@ -11,6 +11,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use stdx::SharedClock;
+use transport::SharedHandler;
 use transport::dial::{Https, Target};
 use transport::tls;
 
@@ -124,6 +125,19 @@ impl Connection {
         Ok(Target { address, server_name: self.server_name.clone().unwrap_or(host) })
     }
 
+    /// The same way to the server, with no identity.
+    #[must_use]
+    pub fn anonymous(&self) -> Self {
+        Self { certificate_pem: None, key_pem: None, token: None, token_file: None, ..self.clone() }
+    }
+
+    /// Dials the server, showing the client certificate if there is one. Tokens are the client's.
+    pub fn dial(&self, clock: &SharedClock) -> Result<SharedHandler, Error> {
+        let roots = tls::roots(&self.ca_pem).map_err(content)?;
+        let config = tls::client(clock, roots, self.identity()?).map_err(content)?;
+        Ok(Arc::new(Https::new(&self.target()?, &config, clock).map_err(content)?))
+    }
+
     /// The TLS identity the connection shows, if it has one.
     pub fn identity(&self) -> Result<Option<Arc<tls::Identity>>, Error> {
         match (&self.certificate_pem, &self.key_pem) {
@@ -186,10 +200,7 @@ impl TokenSource for TokenFile {
 impl Client {
     /// A client that dials the server of a kubeconfig.
     pub fn https(connection: &Connection, user_agent: &str, clock: &SharedClock) -> Result<Self, Error> {
-        let roots = tls::roots(&connection.ca_pem).map_err(content)?;
-        let config = tls::client(clock, roots, connection.identity()?).map_err(content)?;
-        let handler = Https::new(&connection.target()?, &config, clock).map_err(content)?;
-        let client = Self::new(Arc::new(handler), user_agent);
+        let client = Self::new(connection.dial(clock)?, user_agent);
         Ok(if let Some(token) = &connection.token {
             client.with_token(Arc::new(token.clone()))
         } else if let Some(path) = &connection.token_file {

@@ -37,6 +37,7 @@ pub mod object;
 pub mod params;
 pub mod queue;
 pub mod resource;
+pub mod service_account;
 pub mod waits;
 pub mod watch;
 
@@ -49,3 +50,5 @@ pub use object::{Key, Meta, OwnerRef};
 pub use params::{DeleteParams, ListParams, Patch, Propagation, WatchParams};
 pub use queue::Queue;
 pub use resource::Resource;
+/// What a client sends its requests through.
+pub use transport::SharedHandler;

@@ -37,7 +37,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::Client;
+use client::{Client, Key, SharedHandler};
 use context::Context;
 use stdx::shutdown::Stage;
 use stdx::{Rng, SharedClock};
@@ -50,17 +50,23 @@ pub trait Identities: Send + Sync + 'static {
     fn service_account(&self, name: &str) -> Client;
 }
 
-/// One identity for everything: what a kubeconfig gives.
-#[derive(Clone, Debug)]
-pub struct OneIdentity(pub Client);
+/// Identities made out of one: tokens of the service accounts are asked for as the component.
+#[derive(Clone)]
+pub struct TokenIdentities {
+    pub component: Client,
+    /// The way to the API server that carries no identity.
+    pub bare: SharedHandler,
+    pub clock: SharedClock,
+}
 
-impl Identities for OneIdentity {
+impl Identities for TokenIdentities {
     fn component(&self) -> Client {
-        self.0.clone()
+        self.component.clone()
     }
 
     fn service_account(&self, name: &str) -> Client {
-        self.0.clone().with_user_agent(name)
+        let account = Key::new("kube-system", name);
+        Client::as_service_account(self.bare.clone(), self.component.clone(), account, self.clock.clone())
     }
 }
 

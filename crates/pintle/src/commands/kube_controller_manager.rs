@@ -55,7 +55,8 @@ pub async fn run(args: KubeControllerManager, clock: SharedClock) -> Result<()> 
         ..controllers::Options::default()
     };
     let stage = stdx::shutdown::Stage::new();
-    let identities = Arc::new(controllers::OneIdentity(client));
+    let bare = args.standalone.connection()?.anonymous().dial(&clock)?;
+    let identities = Arc::new(controllers::TokenIdentities { component: client, bare, clock: clock.clone() });
     controllers::run(identities, clock.clone(), Rng::from_os(), options, &stage);
     wait_for_signal().await?;
     stage.finish(&clock, std::time::Duration::from_secs(20)).await;
