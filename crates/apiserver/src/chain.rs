@@ -45,13 +45,13 @@ pub struct Call {
 pub async fn handle(server: Arc<ApiServer>, request: transport::Request) -> Response {
     let (head, body) = request.into_parts();
     let headers = head.headers.clone();
-    let panics = server.clone();
+    let own = server.clone();
     let outcome = AssertUnwindSafe(steps(server, head, body)).catch_unwind().await;
     let mut response = match outcome {
         Ok(Ok(response)) => response,
         Ok(Err(status)) => encode::failure(&headers, &status),
         Err(_) => {
-            panics.panics.fetch_add(1, Ordering::Relaxed);
+            own.panics.fetch_add(1, Ordering::Relaxed);
             tracing::error!("a request caused a panic");
             let why = "This request caused apiserver to panic. Look in the logs for details.";
             encode::failure(&headers, &Status::internal(why))
@@ -59,9 +59,10 @@ pub async fn handle(server: Arc<ApiServer>, request: transport::Request) -> Resp
     };
     let none = HeaderValue::from_static("no-cache, private");
     response.headers_mut().entry(http::header::CACHE_CONTROL).or_insert(none);
-    if let Some(id) = headers.get("audit-id").filter(|id| id.len() <= 64) {
-        response.headers_mut().insert("audit-id", id.clone());
-    }
+    // The client's name for the request, or one of ours, so that both sides can speak of it.
+    let id = headers.get("audit-id").filter(|id| id.len() <= 64).cloned();
+    let id = id.or_else(|| HeaderValue::from_str(&own.rng.uuid()).ok());
+    response.headers_mut().extend(id.map(|id| (HeaderName::from_static("audit-id"), id)));
     response
 }
 

@@ -136,3 +136,91 @@ fn finalizers(kind: &dyn AnyKind, object: &Value, options: &DeleteOptions) -> Ve
     }
     new
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// What deleting does, in a line: `remove`, `pending`, or `mark <grace> <finalizers>`.
+    fn check(plural: &str, object: &Value, options: &DeleteOptions) -> String {
+        let kind = kinds::find("", "v1", plural).expect("a kind");
+        let now: Timestamp = "2030-01-01T00:00:00Z".parse().expect("time");
+        match plan(kind, object, options, now) {
+            Step::Remove => "remove".into(),
+            Step::Pending => "pending".into(),
+            Step::Mark(marked) => {
+                let at = meta::deletion_timestamp(&marked).map_or(0, |at| at.as_second() - now.as_second());
+                let grace = meta::deletion_grace_period_seconds(&marked).unwrap_or(-1);
+                let finalizers = meta::finalizers(&marked).join(",");
+                format!("mark at={at} grace={grace} generation={} {finalizers}", meta::generation(&marked))
+            }
+        }
+    }
+
+    fn grace(seconds: i64) -> DeleteOptions {
+        DeleteOptions { grace: Some(seconds), ..DeleteOptions::default() }
+    }
+
+    fn propagate(how: Propagate) -> DeleteOptions {
+        DeleteOptions { propagate: Some(how), ..DeleteOptions::default() }
+    }
+
+    #[test]
+    fn what_a_delete_does() {
+        let plain = || DeleteOptions::default();
+        let map = json!({"metadata": {}});
+        let held = json!({"metadata": {"finalizers": ["a/b"], "generation": 3}});
+        let going = json!({"metadata": {"finalizers": ["a/b"], "deletionTimestamp": "2029-01-01T00:00:00Z",
+            "deletionGracePeriodSeconds": 0}});
+        let gone = json!({"metadata": {"deletionTimestamp": "2029-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0}});
+        let pod =
+            json!({"metadata": {"generation": 1}, "spec": {"nodeName": "n", "terminationGracePeriodSeconds": 30}});
+        let waiting = json!({"metadata": {}, "spec": {"terminationGracePeriodSeconds": 30}});
+        let ended = json!({"spec": {"nodeName": "n"}, "status": {"phase": "Succeeded"}});
+        let stopping = json!({"metadata": {"deletionTimestamp": "2030-01-01T00:00:20Z",
+            "deletionGracePeriodSeconds": 30}, "spec": {"nodeName": "n"}});
+        let mut stopping_held = stopping.clone();
+        stopping_held["metadata"]["finalizers"] = json!(["a/b"]);
+        let space = json!({"metadata": {}, "spec": {"finalizers": ["kubernetes"]}});
+        for (plural, object, options, want) in [
+            ("configmaps", &map, plain(), "remove"),
+            ("configmaps", &map, grace(30), "remove"),
+            ("configmaps", &held, plain(), "mark at=0 grace=0 generation=4 a/b"),
+            ("configmaps", &going, plain(), "pending"),
+            ("configmaps", &gone, plain(), "remove"),
+            ("configmaps", &map, propagate(Propagate::Foreground), "mark at=0 grace=0 generation=0 foregroundDeletion"),
+            ("configmaps", &map, propagate(Propagate::Orphan), "mark at=0 grace=0 generation=0 orphan"),
+            ("configmaps", &held, propagate(Propagate::Orphan), "mark at=0 grace=0 generation=4 a/b,orphan"),
+            ("pods", &pod, plain(), "mark at=30 grace=30 generation=2 "),
+            ("pods", &pod, grace(5), "mark at=5 grace=5 generation=2 "),
+            ("pods", &pod, grace(0), "remove"),
+            ("pods", &pod, propagate(Propagate::Foreground), "mark at=30 grace=30 generation=2 foregroundDeletion"),
+            ("pods", &waiting, plain(), "remove"),
+            ("pods", &ended, plain(), "remove"),
+            ("pods", &stopping, plain(), "pending"),
+            ("pods", &stopping, grace(60), "pending"),
+            ("pods", &stopping, grace(10), "mark at=0 grace=10 generation=0 "),
+            ("pods", &stopping, grace(0), "remove"),
+            ("pods", &stopping_held, grace(0), "mark at=-10 grace=0 generation=0 a/b"),
+            ("namespaces", &space, plain(), "mark at=0 grace=0 generation=0 "),
+            ("namespaces", &map, plain(), "remove"),
+        ] {
+            assert_eq!(check(plural, object, &options), want, "{plural} {object} {options:?}");
+        }
+    }
+
+    #[test]
+    fn the_last_hold_lets_go() {
+        let map = kinds::find("", "v1", "configmaps").expect("a kind");
+        let space = kinds::find("", "v1", "namespaces").expect("a kind");
+        let going = json!({"deletionTimestamp": "2029-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0});
+        let mut stopping = going.clone();
+        stopping["deletionGracePeriodSeconds"] = json!(30);
+        assert!(is_released(map, &json!({"metadata": going})));
+        assert!(!is_released(map, &json!({"metadata": stopping})));
+        assert!(!is_released(map, &json!({"metadata": {}})));
+        assert!(!is_released(space, &json!({"metadata": going, "spec": {"finalizers": ["kubernetes"]}})));
+        assert!(is_released(space, &json!({"metadata": going, "spec": {}})));
+    }
+}

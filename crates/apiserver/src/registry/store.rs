@@ -340,7 +340,8 @@ impl<'a> Write<'a> {
 
     /// Takes what the object needs that must be unique, and writes it into the object.
     async fn claim(&self, ctx: &Ctx<'_>, object: &mut Value, old: Option<&Value>) -> status::Result<Claimed> {
-        if self.depth == Depth::Direct {
+        // Only a write of the object itself can need more than it has.
+        if self.depth == Depth::Direct || !matches!(self.subresource, "" | "scale") {
             return Ok(Claimed::default());
         }
         let claims = self.resource.kind.claims(ctx, object, old)?;

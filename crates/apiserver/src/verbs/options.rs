@@ -89,7 +89,7 @@ fn printable(c: char) -> bool {
 fn manager_of(user_agent: &str) -> String {
     let name: String = user_agent.split('/').next().unwrap_or_default().chars().filter(|c| printable(*c)).collect();
     let end = (0..=MAX_MANAGER.min(name.len())).rev().find(|i| name.is_char_boundary(*i)).unwrap_or(0);
-    name[..end].to_owned()
+    if end == 0 { "unknown".to_owned() } else { name[..end].to_owned() }
 }
 
 /// What happens to dependents.
@@ -353,6 +353,7 @@ mod tests {
             assert_eq!(parse(query, kind, apply).expect_err("refused"), want);
         }
         assert_eq!(manager_of(&"ü".repeat(100)).len(), 128);
+        assert_eq!((manager_of(""), manager_of("/x")), ("unknown".into(), "unknown".into()));
     }
 
     #[test]
