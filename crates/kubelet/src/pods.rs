@@ -1,0 +1,269 @@
+//! All pods of the node: one task each, begun when the API server or the runtime shows a pod, ended
+//! when nothing of it is left.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::meta::apis::meta::v1::ObjectMeta;
+use api::types::core::v1::{Pod, PodSpec};
+use client::events::Type;
+use parking_lot::{Mutex, RwLock};
+use stdx::ClockExt;
+use stdx::shutdown::Stage;
+use tokio::sync::watch;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::admit;
+use crate::context::{Context, blocking};
+use crate::pod::BoundPod;
+use crate::runtime::Summary;
+use crate::sync::lifecycle::Cause;
+use crate::sync::mailbox::Mailbox;
+use crate::sync::worker::{View, Worker};
+
+/// After a pod's task panicked, the next one begins this much later.
+const AFTER_PANIC: Duration = Duration::from_secs(1);
+
+/// A pod's task, from outside.
+struct Handle {
+    pod: Arc<BoundPod>,
+    mail: Arc<Mailbox>,
+    view: watch::Receiver<View>,
+    /// The node took it: it counts when room for others is reckoned.
+    admitted: bool,
+}
+
+/// The pods.
+pub struct Pods {
+    ctx: Arc<Context>,
+    stage: Stage,
+    handles: Mutex<HashMap<String, Handle>>,
+    /// What admission looks at of the node.
+    place: RwLock<admit::Place>,
+    /// Pods that the runtime held when this process began: they are not refused now.
+    adopted: Mutex<BTreeMap<String, Summary>>,
+}
+
+impl Pods {
+    /// No pods yet.
+    pub fn new(ctx: Arc<Context>, stage: Stage, adopted: BTreeMap<String, Summary>) -> Arc<Self> {
+        for (uid, summary) in &adopted {
+            ctx.owners.learn_ids(uid, summary.sandboxes.keys().chain(summary.containers.keys()));
+        }
+        let (handles, place) = (Mutex::default(), RwLock::default());
+        Arc::new(Self { ctx, stage, handles, place, adopted: Mutex::new(adopted) })
+    }
+
+    /// The node's object changed.
+    pub fn set_place(&self, place: admit::Place) {
+        *self.place.write() = place;
+    }
+
+    /// The API server's newest word on the pod of that name.
+    pub fn shown(self: &Arc<Self>, namespace: &str, name: &str, object: Option<Arc<Pod>>) {
+        let current = object.and_then(BoundPod::parse);
+        let mut handles = self.handles.lock();
+        // A namesake with another uid is another pod; the one before is gone.
+        let named = |h: &Handle| h.pod.namespace == namespace && h.pod.name == name;
+        for (uid, handle) in handles.iter().filter(|(_, h)| named(h)) {
+            if current.as_ref().is_none_or(|c| c.uid != *uid) {
+                handle.mail.put(|inbox| inbox.gone = true);
+            }
+        }
+        let Some(pod) = current else { return };
+        if let Some(handle) = handles.get_mut(&pod.uid) {
+            handle.pod = pod.clone();
+            handle.mail.put(|inbox| inbox.pod = Some(pod));
+            return;
+        }
+        let known = self.adopted.lock().remove(&pod.uid).is_some();
+        let place = self.place.read();
+        let others = handles.values().filter(|h| h.admitted).map(|h| &*h.pod);
+        let ended = pod.has_ended() || pod.is_deleted();
+        let rejected = if known || ended { None } else { admit::refuse(&pod, &place, others) };
+        drop(place);
+        if let Some(cause) = &rejected {
+            let bare = cause.message.strip_prefix("Pod was rejected: ").unwrap_or(&cause.message);
+            self.ctx.report.event(&pod, None, Type::Warning, &cause.reason, bare.to_owned());
+        }
+        self.begin(&mut handles, pod, rejected, false);
+        self.weigh(&handles);
+    }
+
+    /// A pod that the runtime has and the API server does not know: it is ended and removed.
+    pub fn orphan(self: &Arc<Self>, uid: &str, summary: &Summary) {
+        let mut handles = self.handles.lock();
+        if handles.contains_key(uid) {
+            return;
+        }
+        let metadata = ObjectMeta {
+            name: Some(summary.name.clone()),
+            namespace: Some(summary.namespace.clone()),
+            uid: Some(uid.to_owned()),
+            ..ObjectMeta::default()
+        };
+        let object = Pod { metadata, spec: Some(PodSpec::default()), ..Pod::default() };
+        let Some(pod) = BoundPod::parse(Arc::new(object)) else { return };
+        tracing::info!(pod = %pod.full_name(), "the runtime has a pod that the API server does not know; ending it");
+        self.begin(&mut handles, pod, None, true);
+    }
+
+    /// Pods that the runtime had at the start and nobody has claimed.
+    pub fn unclaimed(&self) -> BTreeMap<String, Summary> {
+        std::mem::take(&mut *self.adopted.lock())
+    }
+
+    fn begin(
+        self: &Arc<Self>,
+        handles: &mut HashMap<String, Handle>,
+        pod: Arc<BoundPod>,
+        rejected: Option<Cause>,
+        gone: bool,
+    ) {
+        let admitted = rejected.is_none() && !gone;
+        let uid = pod.uid.clone();
+        let (worker, view, mail) = Worker::new(self.ctx.clone(), pod.clone(), rejected.clone());
+        if gone {
+            mail.put(|inbox| inbox.gone = true);
+        }
+        handles.insert(uid.clone(), Handle { pod, mail, view, admitted });
+        let (this, stage) = (self.clone(), self.stage.clone());
+        self.stage.spawn(async move { this.attend(uid, worker, rejected, stage).await });
+    }
+
+    /// Runs a pod's task, and another one should it panic: one bad object stops no other pod.
+    async fn attend(self: Arc<Self>, uid: String, mut worker: Worker, rejected: Option<Cause>, stage: Stage) {
+        loop {
+            let task = AbortOnDropHandle::new(tokio::spawn(worker.run(stage.clone())));
+            match task.await {
+                Ok(()) => break,
+                Err(error) if error.is_panic() && !stage.is_stopped() => {
+                    tracing::error!(uid, %error, "the task of a pod panicked; beginning again");
+                }
+                Err(_) => break,
+            }
+            self.ctx.clock.sleep(AFTER_PANIC).await;
+            let mut handles = self.handles.lock();
+            let Some(handle) = handles.get_mut(&uid) else { return };
+            let (next, view, mail) = Worker::new(self.ctx.clone(), handle.pod.clone(), rejected.clone());
+            (handle.view, handle.mail) = (view, mail);
+            worker = next;
+        }
+        if !stage.is_stopped() {
+            let mut handles = self.handles.lock();
+            handles.remove(&uid);
+            self.weigh(&handles);
+        }
+    }
+
+    /// Gives the classes of pods their weights.
+    fn weigh(&self, handles: &HashMap<String, Handle>) {
+        let Some(cgroups) = self.ctx.cgroups.clone() else { return };
+        let pods: Vec<_> = handles.values().filter(|h| h.admitted).map(|h| h.pod.clone()).collect();
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = cgroups.weigh(pods.iter().map(|p| &**p)) {
+                tracing::debug!(%error, "the classes of pods keep their weights");
+            }
+        });
+    }
+
+    /// Something happened to a pod in the runtime. False when no task cares for it.
+    pub fn hint(&self, uid: &str) -> bool {
+        self.tell(uid, |mail| mail.runtime())
+    }
+
+    /// An object that the pod refers to changed.
+    pub fn objects_changed(&self, uid: &str) {
+        self.tell(uid, |mail| mail.put(|inbox| inbox.objects = true));
+    }
+
+    fn tell(&self, uid: &str, what: impl FnOnce(&Mailbox)) -> bool {
+        let handles = self.handles.lock();
+        let Some(handle) = handles.get(uid) else { return false };
+        what(&handle.mail);
+        true
+    }
+
+    /// True while a task cares for the pod.
+    pub fn knows(&self, uid: &str) -> bool {
+        self.handles.lock().contains_key(uid)
+    }
+
+    /// A pod by name, as others may see it.
+    pub fn find(&self, namespace: &str, name: &str) -> Option<watch::Receiver<View>> {
+        let handles = self.handles.lock();
+        let mut named: Vec<&Handle> =
+            handles.values().filter(|h| h.pod.namespace == namespace && h.pod.name == name).collect();
+        // While one ends its namesake may have begun: the younger is meant.
+        named.sort_by_key(|h| h.pod.meta().creation_timestamp.as_ref().map(|t| t.0));
+        named.last().map(|h| h.view.clone())
+    }
+
+    /// Every pod, as others may see it.
+    pub fn all(&self) -> Vec<View> {
+        self.handles.lock().values().map(|h| h.view.borrow().clone()).collect()
+    }
+
+    /// Logs of running containers: what may have to be rotated.
+    pub fn running_logs(&self) -> Vec<(String, String)> {
+        let views = self.all();
+        let containers = views.iter().flat_map(|v| v.seen.containers.iter());
+        containers
+            .filter(|c| c.may_run() && !c.log_path.is_empty())
+            .map(|c| (c.id.clone(), c.log_path.clone()))
+            .collect()
+    }
+
+    /// Removes directories, cgroups and logs of pods that nobody knows. Only once the API server
+    /// has shown all pods and the runtime was listed.
+    pub async fn sweep(self: &Arc<Self>) {
+        let this = self.clone();
+        let work = move || {
+            let ctx = &this.ctx;
+            for uid in ctx.layout.found().into_iter().filter(|uid| !this.knows(uid)) {
+                if let Err(error) = ctx.layout.remove(&uid) {
+                    tracing::warn!(uid, %error, "cannot remove the directory of a vanished pod");
+                }
+            }
+            if let Some(cgroups) = &ctx.cgroups {
+                for path in cgroups.collect(|uid| this.knows(uid)) {
+                    tracing::debug!(path, "the kernel still holds the cgroup of a vanished pod");
+                }
+            }
+            let logs = std::fs::read_dir(&ctx.settings.log_root).into_iter().flatten().flatten();
+            for entry in logs {
+                let name = entry.file_name().to_string_lossy().into_owned();
+                // namespace_name_uid, as upstream names them; anything else is not ours.
+                let mut parts = name.splitn(3, '_');
+                let uid = (parts.next(), parts.next(), parts.next()).2;
+                if uid.is_some_and(|uid| !this.knows(uid)) {
+                    if let Err(error) = std::fs::remove_dir_all(entry.path()) {
+                        tracing::warn!(path = %entry.path().display(), %error, "cannot remove the logs of a vanished pod");
+                    }
+                }
+            }
+        };
+        if let Err(error) = blocking(work).await {
+            tracing::warn!(%error, "sweep not completed");
+        }
+    }
+
+    /// Rotates logs that have grown too large.
+    pub async fn rotate_logs(&self) {
+        for (id, path) in self.running_logs() {
+            let now = self.ctx.clock.wall();
+            let log = std::path::PathBuf::from(&path);
+            use crate::logs::rotate::{MAX_FILES, MAX_SIZE, rotate};
+            match blocking(move || rotate(&log, MAX_SIZE, MAX_FILES, now)).await.and_then(|done| done) {
+                Ok(false) => {}
+                Ok(true) => {
+                    if let Err(error) = self.ctx.runtime.reopen_log(&id).await {
+                        tracing::warn!(path, %error, "the runtime does not open a log anew");
+                    }
+                }
+                Err(error) => tracing::warn!(path, %error, "log not rotated"),
+            }
+        }
+    }
+}

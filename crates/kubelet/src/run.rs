@@ -1,0 +1,410 @@
+//! Wiring: from a client and options to a running kubelet.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::types::core::v1::{Node, Pod};
+use client::delegated::{Delegate, Times};
+use client::events::{Recorder, Reference, Source};
+use client::waits::Publisher;
+use client::{Client, Informer, Key, Resource};
+use parking_lot::Mutex;
+use stdx::backoff::Policy;
+use stdx::shutdown::Stage;
+use stdx::{ClockExt, Rng, SharedClock};
+use tokio::sync::{Notify, watch};
+
+use crate::admit::Place;
+use crate::cgroup::{Cgroups, Hierarchies};
+use crate::cluster::{ApiCluster, Cluster, OnChange};
+use crate::container::dns::{ClusterDns, MISSING_CLUSTER_DNS};
+use crate::context::{Context, Settings};
+use crate::image::puller::Puller;
+use crate::node::{facts, identity, keeper};
+use crate::pods::Pods;
+use crate::relist::{self, Relist};
+use crate::report::{ApiReport, Report};
+use crate::runtime::Runtime;
+use crate::runtime::cri::CriRuntime;
+use crate::server::{Server, auth::Gate};
+use crate::volume::mounts::KernelMounts;
+use crate::volume::setup::Layout;
+
+/// How a kubelet is told to be.
+#[derive(Clone)]
+pub struct Options {
+    /// The name to register under the first time; later the one written down wins.
+    pub node_name: String,
+    /// The node's addresses, the preferred family first.
+    pub node_ips: Vec<String>,
+    /// Labels beside the standard ones.
+    pub node_labels: BTreeMap<String, String>,
+    /// Where pods' volumes and this node's identity are.
+    pub root_dir: PathBuf,
+    /// Where container logs are.
+    pub log_dir: PathBuf,
+    /// Keeps this node's cgroups apart from another's on the same machine; empty for none.
+    pub cgroup_root: String,
+    /// `unix:///run/…`.
+    pub runtime_endpoint: String,
+    /// Where to serve; `None` serves nothing.
+    pub address: Option<SocketAddr>,
+    /// For serving; must ask for client certificates.
+    pub serving: Option<rustls::ServerConfig>,
+    /// Who signs certificates of clients that are believed.
+    pub client_ca: Option<Arc<rustls::RootCertStore>>,
+    pub cluster_dns: Vec<String>,
+    pub cluster_domain: String,
+    pub resolv_conf: PathBuf,
+    pub max_pods: u32,
+    /// The version to report, `v1.37.1+pintle.…`.
+    pub version: String,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            node_name: String::new(),
+            node_ips: Vec::new(),
+            node_labels: BTreeMap::new(),
+            root_dir: "/var/lib/pintle/kubelet".into(),
+            log_dir: "/var/log/pods".into(),
+            cgroup_root: String::new(),
+            runtime_endpoint: "unix:///run/containerd/containerd.sock".into(),
+            address: None,
+            serving: None,
+            client_ca: None,
+            cluster_dns: Vec::new(),
+            cluster_domain: "cluster.local".into(),
+            resolv_conf: "/etc/resolv.conf".into(),
+            max_pods: 110,
+            version: concat!("v1.37.1+pintle.", env!("CARGO_PKG_VERSION")).into(),
+        }
+    }
+}
+
+/// Why a kubelet cannot run at all.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The runtime's endpoint is none.
+    #[error(transparent)]
+    Runtime(#[from] crate::runtime::Error),
+    /// A directory or the node's identity cannot be read or written.
+    #[error("{what}: {error}")]
+    Disk { what: String, error: std::io::Error },
+    /// The node cannot be registered.
+    #[error(transparent)]
+    Register(#[from] keeper::RegisterError),
+    /// It cannot serve.
+    #[error("cannot serve on {address}: {error}")]
+    Serve { address: SocketAddr, error: std::io::Error },
+    /// The authorities for client certificates are unusable.
+    #[error("client certificates cannot be judged: {0}")]
+    ClientCa(#[from] rustls::server::VerifierBuilderError),
+}
+
+const RETRY: Policy = Policy { initial: Duration::from_millis(50), max: Duration::from_secs(2) };
+/// How often logs are looked at for their size, and vanished pods' leftovers for removal.
+const ROTATE: Duration = Duration::from_secs(10);
+const SWEEP: Duration = Duration::from_secs(300);
+
+/// Runs a kubelet until the stage stops. Pods run on.
+pub async fn run(client: Client, clock: SharedClock, rng: Rng, options: Options, stage: &Stage) -> Result<(), Error> {
+    let runtime: Arc<dyn Runtime> = Arc::new(CriRuntime::new(&options.runtime_endpoint, &clock)?);
+    run_with(runtime, client, clock, rng, options, stage).await
+}
+
+/// The same with a runtime of the caller's.
+pub async fn run_with(
+    runtime: Arc<dyn Runtime>,
+    client: Client,
+    clock: SharedClock,
+    rng: Rng,
+    options: Options,
+    stage: &Stage,
+) -> Result<(), Error> {
+    let stopped = stage.stopped();
+    let work = Box::pin(serve(runtime, client, clock, rng, options, stage));
+    tokio::select! {
+        result = work => result,
+        () = stopped => Ok(()),
+    }
+}
+
+async fn serve(
+    runtime: Arc<dyn Runtime>,
+    client: Client,
+    clock: SharedClock,
+    rng: Rng,
+    options: Options,
+    stage: &Stage,
+) -> Result<(), Error> {
+    let disk = |what: &str| {
+        let what = what.to_owned();
+        move |error| Error::Disk { what, error }
+    };
+    let identity =
+        identity::load_or_create(&options.root_dir, &options.node_name, &rng).map_err(disk("the node's identity"))?;
+    std::fs::create_dir_all(options.root_dir.join("pods")).map_err(disk("the directory of pods"))?;
+    std::fs::create_dir_all(&options.log_dir).map_err(disk("the directory of logs"))?;
+    let machine = facts::read();
+    let node_name = identity.name.clone();
+
+    let node_reference = Reference {
+        api_version: "v1".into(),
+        kind: "Node".into(),
+        name: node_name.clone(),
+        // Upstream's events about a node carry its name here.
+        uid: node_name.clone(),
+        ..Reference::default()
+    };
+    let source = Source::Core { component: "kubelet".into(), host: node_name.clone() };
+    let (known, own) = (Arc::new(OnceSlot::default()), Arc::new(OnceSlot::default()));
+    let report: Arc<dyn Report> = Arc::new(ApiReport {
+        recorder: Recorder::start(client.clone(), source, clock.clone(), rng.clone(), stage),
+        waits: waits(&client, &own, &clock, stage),
+        node: node_reference,
+    });
+    let on_change: OnChange = {
+        let known: Arc<OnceSlot> = known.clone();
+        Arc::new(move |uid| {
+            if let Some(pods) = known.get() {
+                pods.objects_changed(uid);
+            }
+        })
+    };
+    let cluster = Arc::new(ApiCluster::start(client.clone(), clock.clone(), rng.clone(), stage, on_change));
+    let listed = Arc::new(Mutex::new(relist::Health::default()));
+
+    // The node registers while the runtime is asked what it holds.
+    let keeper = keeper::Keeper {
+        identity,
+        settings: keeper::Settings {
+            ips: options.node_ips.clone(),
+            port: options.address.map_or(10250, |a| a.port()),
+            max_pods: options.max_pods,
+            version: options.version.clone(),
+            labels: options.node_labels.clone(),
+            root: options.root_dir.clone(),
+        },
+        machine: machine.clone(),
+        client: client.clone(),
+        runtime: runtime.clone(),
+        report: report.clone(),
+        listed: listed.clone(),
+        clock: clock.clone(),
+        rng: rng.clone(),
+    };
+    let (registered, (runtime_name, adopted)) = tokio::join!(keeper.register(), first_look(&runtime, &clock));
+    let registered = registered?;
+
+    let ctx = Arc::new(Context {
+        clock: clock.clone(),
+        rng: rng.clone(),
+        runtime: runtime.clone(),
+        cluster: cluster.clone() as Arc<dyn Cluster>,
+        report: report.clone(),
+        layout: Layout { root: options.root_dir.clone(), mounts: Arc::new(KernelMounts) },
+        cgroups: Some(Cgroups::new(hierarchies(), &options.cgroup_root)),
+        puller: Puller::new(runtime.clone(), report.clone(), clock.clone()),
+        settings: Settings {
+            node_ips: options.node_ips.clone(),
+            log_root: options.log_dir.clone(),
+            seccomp_root: options.root_dir.join("seccomp"),
+            cluster_dns: ClusterDns { servers: options.cluster_dns.clone(), domain: options.cluster_domain.clone() },
+            resolv_conf: options.resolv_conf.clone(),
+            hosts: "/etc/hosts".into(),
+            node_memory: i128::from(machine.memory_kib) * 1024,
+            runtime_name,
+        },
+        allocatable: Default::default(),
+        owners: Default::default(),
+    });
+    let pods = Pods::new(ctx.clone(), stage.clone(), adopted);
+    let shown_place = Place::of(&registered);
+    ctx.allocatable.write().clone_from(&shown_place.allocatable);
+    pods.set_place(shown_place);
+    known.set(&pods);
+    own.set(&pods);
+    if options.cluster_dns.is_empty() {
+        report.node_event(client::events::Type::Warning, "MissingClusterDNS", MISSING_CLUSTER_DNS.into());
+    }
+
+    follow_node(&client, &node_name, &ctx, &pods, &clock, &rng, stage);
+    let (shown, all_shown) = watch::channel(false);
+    let watching = Relist::new(ctx.clone(), pods.clone(), all_shown, listed);
+    {
+        let (listing, keeping) = (stage.clone(), stage.clone());
+        stage.spawn(async move { watching.run(listing).await });
+        stage.spawn(async move { keeper.run(registered, keeping).await });
+    }
+    // Services are variables of every container: none starts before they are known.
+    cluster.synced().await;
+    let served = listen(&client, &options, &node_name, &pods, &clock, stage);
+    let followed = async {
+        follow_pods(&client, &node_name, &pods, shown, &clock, &rng, stage).await;
+        Ok(())
+    };
+    let kept = async {
+        house_keeping(&pods, &clock).await;
+        Ok(())
+    };
+    tokio::try_join!(served, followed, kept).map(drop)
+}
+
+/// Set once, when what it names exists.
+#[derive(Default)]
+struct OnceSlot {
+    pods: std::sync::OnceLock<std::sync::Weak<Pods>>,
+}
+
+impl OnceSlot {
+    fn set(&self, pods: &Arc<Pods>) {
+        // Only ever set here, once.
+        let _ = self.pods.set(Arc::downgrade(pods));
+    }
+
+    fn get(&self) -> Option<Arc<Pods>> {
+        self.pods.get()?.upgrade()
+    }
+}
+
+/// A kubelet's Waits are those of its own node's pods; until it knows its pods it claims none.
+fn waits(client: &Client, own: &Arc<OnceSlot>, clock: &SharedClock, stage: &Stage) -> Publisher {
+    let own = own.clone();
+    let is_own = move |wait: &serde_json::Value| {
+        let uid = wait.pointer("/object/uid").and_then(serde_json::Value::as_str).unwrap_or_default();
+        own.get().is_some_and(|pods| pods.knows(uid))
+    };
+    Publisher::start(client, "kubelet", is_own, clock.clone(), stage)
+}
+
+/// Asks the runtime who it is and what it holds, until it answers.
+async fn first_look(
+    runtime: &Arc<dyn Runtime>,
+    clock: &SharedClock,
+) -> (String, BTreeMap<String, crate::runtime::Summary>) {
+    let mut failures = 0;
+    loop {
+        match futures::future::try_join(runtime.health(), runtime.list()).await {
+            Ok((health, list)) => return (health.name, list),
+            Err(error) => {
+                failures += 1;
+                tracing::info!(%error, "waiting for the container runtime");
+                clock.sleep(RETRY.delay(failures)).await;
+            }
+        }
+    }
+}
+
+fn hierarchies() -> Hierarchies {
+    let text = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    Hierarchies::parse(&text)
+}
+
+/// Follows the node's own object: labels and taints decide which pods it may run.
+fn follow_node(
+    client: &Client,
+    name: &str,
+    ctx: &Arc<Context>,
+    pods: &Arc<Pods>,
+    clock: &SharedClock,
+    rng: &Rng,
+    stage: &Stage,
+) {
+    let node = Informer::<Node>::builder(client.clone(), Resource::of::<Node>())
+        .fields(format!("metadata.name={name}"))
+        .without_json()
+        .start(clock.clone(), rng.clone(), stage);
+    let (ctx, pods) = (ctx.clone(), pods.clone());
+    node.subscribe(move |change| {
+        let mut node = change.object().view.clone();
+        node.metadata.name.get_or_insert_with(|| change.object().meta.name.clone());
+        let place = Place::of(&node);
+        if !place.allocatable.is_empty() {
+            ctx.allocatable.write().clone_from(&place.allocatable);
+        }
+        pods.set_place(place);
+    });
+}
+
+/// Follows the pods bound to this node.
+async fn follow_pods(
+    client: &Client,
+    name: &str,
+    pods: &Arc<Pods>,
+    shown: watch::Sender<bool>,
+    clock: &SharedClock,
+    rng: &Rng,
+    stage: &Stage,
+) {
+    let informer = Informer::<Pod>::builder(client.clone(), Resource::of::<Pod>())
+        .fields(format!("spec.nodeName={name}"))
+        .without_json()
+        .start(clock.clone(), rng.clone(), stage);
+    // Names whose pod changed; the newest state is looked up when its turn comes.
+    let changed: Arc<(Mutex<std::collections::BTreeSet<(String, String)>>, Notify)> = Arc::default();
+    let told = changed.clone();
+    informer.subscribe(move |change| {
+        let meta = &change.object().meta;
+        told.0.lock().insert((meta.namespace.clone(), meta.name.clone()));
+        told.1.notify_one();
+    });
+    let synced = informer.synced();
+    let mut synced = std::pin::pin!(synced);
+    let mut all = false;
+    loop {
+        tokio::select! {
+            () = changed.1.notified() => {}
+            () = &mut synced, if !all => all = true,
+        }
+        let names = std::mem::take(&mut *changed.0.lock());
+        for (namespace, name) in names {
+            let cached = informer.get(&Key::new(&namespace, &name));
+            pods.shown(&namespace, &name, cached.map(|c| Arc::new(c.view.clone())));
+        }
+        if all && !*shown.borrow() {
+            for (uid, summary) in pods.unclaimed() {
+                pods.orphan(&uid, &summary);
+            }
+            pods.sweep().await;
+            // Nobody listening is no failure: the relist may have ended first.
+            shown.send_replace(true);
+        }
+    }
+}
+
+async fn house_keeping(pods: &Arc<Pods>, clock: &SharedClock) {
+    let mut swept = clock.now();
+    loop {
+        clock.sleep(ROTATE).await;
+        pods.rotate_logs().await;
+        if clock.now().since(swept) >= SWEEP {
+            swept = clock.now();
+            pods.sweep().await;
+        }
+    }
+}
+
+async fn listen(
+    client: &Client,
+    options: &Options,
+    node: &str,
+    pods: &Arc<Pods>,
+    clock: &SharedClock,
+    stage: &Stage,
+) -> Result<(), Error> {
+    let (Some(address), Some(tls)) = (options.address, options.serving.clone()) else {
+        return std::future::pending().await;
+    };
+    let failed = |error| Error::Serve { address, error };
+    let listener = tokio::net::TcpListener::bind(address).await.map_err(failed)?;
+    let delegate = Delegate::new(client.clone(), Vec::new(), Times::default(), clock.clone());
+    let gate = Gate::new(delegate, options.client_ca.clone(), node, clock.clone())?;
+    let server = Server { pods: pods.clone(), gate, clock: clock.clone() };
+    let limits = transport::serve::Limits::default();
+    transport::serve::serve(listener, tls, Arc::new(server), limits, clock.clone(), stage).await.map_err(failed)
+}
