@@ -2,7 +2,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -46,17 +46,8 @@ pub async fn handle(server: Arc<ApiServer>, request: transport::Request) -> Resp
     let (head, body) = request.into_parts();
     let headers = head.headers.clone();
     let own = server.clone();
-    let outcome = AssertUnwindSafe(steps(server, head, body)).catch_unwind().await;
-    let mut response = match outcome {
-        Ok(Ok(response)) => response,
-        Ok(Err(status)) => encode::failure(&headers, &status),
-        Err(_) => {
-            own.panics.fetch_add(1, Ordering::Relaxed);
-            tracing::error!("a request caused a panic");
-            let why = "This request caused apiserver to panic. Look in the logs for details.";
-            encode::failure(&headers, &Status::internal(why))
-        }
-    };
+    let outcome = survive(steps(server, head, body), &own.panics).await;
+    let mut response = outcome.unwrap_or_else(|status| encode::failure(&headers, &status));
     let none = HeaderValue::from_static("no-cache, private");
     response.headers_mut().entry(http::header::CACHE_CONTROL).or_insert(none);
     // The client's name for the request, or one of ours, so that both sides can speak of it.
@@ -64,6 +55,15 @@ pub async fn handle(server: Arc<ApiServer>, request: transport::Request) -> Resp
     let id = id.or_else(|| HeaderValue::from_str(&own.rng.uuid()).ok());
     response.headers_mut().extend(id.map(|id| (HeaderName::from_static("audit-id"), id)));
     response
+}
+
+/// A panic ends its request and no other.
+async fn survive(work: impl Future<Output = status::Result<Response>>, panics: &AtomicU64) -> status::Result<Response> {
+    AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|_| {
+        panics.fetch_add(1, Ordering::Relaxed);
+        tracing::error!("a request caused a panic");
+        Err(Status::internal("This request caused apiserver to panic. Look in the logs for details."))
+    })
 }
 
 /// Each step may end the request; the order is part of the contract.
@@ -232,6 +232,15 @@ impl Call {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_panic_is_an_answer_and_is_counted() {
+        let panics = AtomicU64::new(0);
+        let work =
+            async { if panics.load(Ordering::Relaxed) == 0 { panic!("a bug") } else { Err(Status::unauthorized()) } };
+        let status = survive(work, &panics).await.expect_err("a failure");
+        assert_eq!((status.code, status.reason.as_str(), panics.into_inner()), (500, "InternalError", 1));
+    }
 
     #[test]
     fn durations_are_read_as_clients_write_them() {

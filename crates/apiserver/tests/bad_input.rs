@@ -239,3 +239,15 @@ async fn mangled_requests() {
     }
     assert_eq!(server.api.panics.load(Ordering::Relaxed), 0);
 }
+
+#[tokio::test]
+async fn a_body_that_never_ends_is_not_waited_for() {
+    let server = Server::start().await;
+    let body = transport::stream(futures::stream::pending());
+    let request = http::Request::post(format!("{MAPS}?timeout=50ms")).body(body).expect("request");
+    let response = server.root.0.call(request).await.expect("answered");
+    assert_eq!(response.status(), 504);
+    let broken = futures::stream::iter([Ok("{".into()), Err("the line went dead".into())]);
+    let request = http::Request::post(MAPS).body(transport::stream(broken)).expect("request");
+    assert_eq!(server.root.0.call(request).await.expect("answered").status(), 400);
+}
