@@ -153,7 +153,11 @@ impl fmt::Display for FieldError {
     }
 }
 
-/// All mistakes found in one object, in the order they were found.
+/// No more mistakes than this are kept of one object: a body of 3 MiB can hold a million of them, and
+/// nobody reads the second thousand.
+pub const MAX_ERRORS: usize = 1000;
+
+/// The mistakes found in one object, in the order they were found; at most [`MAX_ERRORS`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FieldErrors(pub Vec<FieldError>);
 
@@ -174,7 +178,9 @@ impl FieldErrors {
     }
 
     fn add(&mut self, kind: ErrorType, path: &Path, value: Option<Value>, detail: impl Into<String>) {
-        self.0.push(FieldError { kind, path: path.clone(), value, detail: detail.into() });
+        if self.0.len() < MAX_ERRORS {
+            self.0.push(FieldError { kind, path: path.clone(), value, detail: detail.into() });
+        }
     }
 
     /// The field must be there. `detail` may be empty.
@@ -235,7 +241,8 @@ impl FieldErrors {
 
     /// Takes over another object's mistakes.
     pub fn extend(&mut self, other: FieldErrors) {
-        self.0.extend(other.0);
+        let room = MAX_ERRORS.saturating_sub(self.0.len());
+        self.0.extend(other.0.into_iter().take(room));
     }
 }
 
@@ -252,6 +259,17 @@ impl fmt::Display for FieldErrors {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn mistakes_without_end_are_cut() {
+        let (mut errors, mut more) = (FieldErrors::new(), FieldErrors::new());
+        for i in 0..2 * MAX_ERRORS {
+            errors.required(&Path::new("list").index(i), "");
+            more.required(&Path::new("more").index(i), "");
+        }
+        errors.extend(more);
+        assert_eq!(errors.len(), MAX_ERRORS);
+    }
 
     #[test]
     fn messages_have_upstreams_grammar() {

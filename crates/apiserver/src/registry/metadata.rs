@@ -1,5 +1,7 @@
 //! What the server itself does to `metadata` on a write, for every kind alike; pure.
 
+use std::collections::HashSet;
+
 use jiff::Timestamp;
 use kinds::Shape;
 use machinery::field::{FieldErrors, Path};
@@ -94,15 +96,14 @@ pub fn drop_duplicate_owners(object: &mut Value) -> Vec<String> {
     let owners = object.get_mut("metadata").and_then(|m| m.get_mut("ownerReferences"));
     let Some(Value::Array(owners)) = owners else { return Vec::new() };
     let mut doubled: Vec<String> = Vec::new();
-    let mut kept: Vec<Value> = Vec::with_capacity(owners.len());
-    for owner in owners.drain(..) {
-        if kept.contains(&owner) {
+    let mut seen: HashSet<Value> = HashSet::with_capacity(owners.len());
+    owners.retain(|owner| {
+        let new = seen.insert(owner.clone());
+        if !new {
             doubled.push(owner.get("uid").and_then(Value::as_str).unwrap_or_default().to_owned());
-        } else {
-            kept.push(owner);
         }
-    }
-    *owners = kept;
+        new
+    });
     if doubled.is_empty() {
         return Vec::new();
     }

@@ -8,6 +8,7 @@
 //! ```
 
 use std::cmp::Ordering;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
@@ -111,7 +112,8 @@ fn merge_object(mut original: Object, mut patch: Object, shape: Shape<'_>) -> Re
 fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<()> {
     let Some(directive) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
     let Value::Array(keys) = directive else { return Err(Status::bad_request(BAD_RETAIN_KEYS)) };
-    let keeps = |name: &str| keys.iter().any(|k| k.as_str() == Some(name));
+    let keys: HashSet<&str> = keys.iter().filter_map(Value::as_str).collect();
+    let keeps = |name: &str| keys.contains(name);
     let sets =
         |name: &str, value: &Value| !value.is_null() && !name.starts_with(DELETE_FROM) && !name.starts_with(SET_ORDER);
     if patch.iter().any(|(name, value)| sets(name, value) && !keeps(name)) {
@@ -151,9 +153,10 @@ fn set_element_order(original: &mut Object, patch: &mut Object, shape: Shape<'_>
             (Some(old), Some(new)) if rule.merges() => merge_list(old, new, rule)?,
             (Some(_), Some(new)) => new,
         };
-        let (listed, rest): (Vec<_>, Vec<_>) =
-            merged.into_iter().partition(|item| index(&order, item, rule.key).is_some());
-        original.insert(name.to_owned(), Value::Array(ordered(listed, rest, &order, &server, rule.key)));
+        let places = Places::of(&order, rule.key);
+        let (listed, rest): (Vec<_>, Vec<_>) = merged.into_iter().partition(|item| places.find(item).is_some());
+        let server = Places::of(&server, rule.key);
+        original.insert(name.to_owned(), Value::Array(ordered(listed, rest, &places, &server)));
     }
     Ok(())
 }
@@ -192,35 +195,46 @@ fn merge_list(original: Vec<Value>, patch: Vec<Value>, rule: Rule<'_>) -> Result
         Special::Merge(original, patch) => (original, patch),
     };
     let order = patch.clone();
+    let mut places: HashMap<Value, usize> = HashMap::with_capacity(merged.len() + patch.len());
+    for (place, old) in merged.iter().enumerate() {
+        if let Some(value) = old.get(key) {
+            places.entry(value.clone()).or_insert(place);
+        }
+    }
     for item in patch {
         let Value::Object(item) = item else { continue };
-        let value = item.get(key).cloned();
-        let Some(value) = value else { return Err(no_merge_key(&item, key)) };
-        match merged.iter_mut().find(|old| old.get(key) == Some(&value)) {
+        let Some(value) = item.get(key).cloned() else { return Err(no_merge_key(&item, key)) };
+        match places.get(&value).and_then(|place| merged.get_mut(*place)) {
             Some(old) => {
                 let taken = match old.take() {
                     Value::Object(map) => map,
                     _ => Object::new(),
                 };
                 *old = Value::Object(merge_object(taken, item, rule.element())?);
+                // A patch of `$patch` may take the key away; then nobody is found here any more.
+                if old.get(key) != Some(&value) {
+                    places.remove(&value);
+                }
             }
-            None => merged.extend(drop_directives(Value::Object(item))),
+            None => {
+                if let Some(new) = drop_directives(Value::Object(item)) {
+                    places.insert(value, merged.len());
+                    merged.push(new);
+                }
+            }
         }
     }
-    let (listed, rest): (Vec<_>, Vec<_>) =
-        merged.into_iter().partition(|item| index(&order, item, Some(key)).is_some());
-    Ok(ordered(listed, rest, &order, &server, Some(key)))
+    let (order, server) = (Places::of(&order, Some(key)), Places::of(&server, Some(key)));
+    let (listed, rest): (Vec<_>, Vec<_>) = merged.into_iter().partition(|item| order.find(item).is_some());
+    Ok(ordered(listed, rest, &order, &server))
 }
 
 fn merge_scalars(original: Vec<Value>, patch: Vec<Value>) -> Vec<Value> {
-    let mut merged: Vec<Value> = Vec::with_capacity(original.len() + patch.len());
-    for item in original.iter().chain(&patch) {
-        if !merged.contains(item) {
-            merged.push(item.clone());
-        }
-    }
-    let (listed, rest): (Vec<_>, Vec<_>) = merged.into_iter().partition(|item| patch.contains(item));
-    ordered(listed, rest, &patch, &original, None)
+    let mut seen: HashSet<&Value> = HashSet::with_capacity(original.len() + patch.len());
+    let merged: Vec<&Value> = original.iter().chain(&patch).filter(|item| seen.insert(item)).collect();
+    let (order, server) = (Places::of(&patch, None), Places::of(&original, None));
+    let (listed, rest): (Vec<_>, Vec<_>) = merged.into_iter().cloned().partition(|item| order.find(item).is_some());
+    ordered(listed, rest, &order, &server)
 }
 
 enum Special {
@@ -232,6 +246,7 @@ enum Special {
 /// Elements that carry `$patch` are instructions, not elements.
 fn special_elements(mut original: Vec<Value>, patch: Vec<Value>, key: &str) -> Result<Special> {
     let (mut plain, mut replace) = (Vec::with_capacity(patch.len()), false);
+    let mut gone: HashSet<Value> = HashSet::new();
     for item in patch {
         let Value::Object(map) = &item else { continue };
         match map.get(DIRECTIVE) {
@@ -239,7 +254,7 @@ fn special_elements(mut original: Vec<Value>, patch: Vec<Value>, key: &str) -> R
             Some(directive) => match directive.as_str() {
                 Some("delete") => {
                     let Some(value) = map.get(key) else { return Err(no_merge_key(map, key)) };
-                    original.retain(|old| old.get(key) != Some(value));
+                    gone.insert(value.clone());
                 }
                 Some("replace") => replace = true,
                 Some("merge") => {
@@ -249,6 +264,7 @@ fn special_elements(mut original: Vec<Value>, patch: Vec<Value>, key: &str) -> R
             },
         }
     }
+    original.retain(|old| old.get(key).is_none_or(|value| !gone.contains(value)));
     Ok(if replace { Special::Replaced(plain) } else { Special::Merge(original, plain) })
 }
 
@@ -260,6 +276,7 @@ fn delete_from(original: Vec<Value>, gone: &[Value]) -> Result<Vec<Value>> {
     if gone.iter().any(|v| v.is_object() || v.is_array()) {
         return Err(Status::bad_request(BAD_PRIMITIVE_LIST));
     }
+    let gone: HashSet<&Value> = gone.iter().collect();
     Ok(original.into_iter().filter(|item| !gone.contains(item)).collect())
 }
 
@@ -274,17 +291,34 @@ fn index(list: &[Value], item: &Value, key: Option<&str>) -> Option<usize> {
     }
 }
 
+/// Where each item of a list stands, by its key or as it is: looked up once, since a list may be long.
+struct Places<'a> {
+    first: HashMap<&'a Value, usize>,
+    key: Option<&'a str>,
+}
+
+impl<'a> Places<'a> {
+    fn of(list: &'a [Value], key: Option<&'a str>) -> Self {
+        let mut first = HashMap::with_capacity(list.len());
+        for (place, item) in list.iter().enumerate() {
+            if let Some(value) = key.map_or(Some(item), |key| item.get(key)) {
+                first.entry(value).or_insert(place);
+            }
+        }
+        Self { first, key }
+    }
+
+    fn find(&self, item: &Value) -> Option<usize> {
+        let value = self.key.map_or(Some(item), |key| item.get(key))?;
+        self.first.get(value).copied()
+    }
+}
+
 /// One list of both: `listed` in the order of `order`, `rest` in the order of the server, each of the
 /// rest before the first of the listed that the server has behind it.
-fn ordered(
-    mut listed: Vec<Value>,
-    mut rest: Vec<Value>,
-    order: &[Value],
-    server: &[Value],
-    key: Option<&str>,
-) -> Vec<Value> {
-    listed.sort_by_cached_key(|item| index(order, item, key));
-    rest.sort_by_cached_key(|item| index(server, item, key));
+fn ordered(mut listed: Vec<Value>, mut rest: Vec<Value>, order: &Places<'_>, server: &Places<'_>) -> Vec<Value> {
+    listed.sort_by_cached_key(|item| order.find(item));
+    rest.sort_by_cached_key(|item| server.find(item));
     let mut out = Vec::with_capacity(listed.len() + rest.len());
     let (mut listed, mut rest) = (listed.into_iter().peekable(), rest.into_iter().peekable());
     loop {
@@ -292,7 +326,7 @@ fn ordered(
             (None, None) => return out,
             (Some(_), None) => true,
             (None, Some(_)) => false,
-            (Some(a), Some(b)) => match (index(server, a, key), index(server, b, key)) {
+            (Some(a), Some(b)) => match (server.find(a), server.find(b)) {
                 (Some(a), Some(b)) => a.cmp(&b) == Ordering::Less,
                 _ => false,
             },
