@@ -76,11 +76,13 @@ async fn steps(server: Arc<ApiServer>, head: http::request::Parts, body: Body) -
         let user = authn::identify(server.authenticators(), &head, &info).await?;
         let causes = read_causes(&head.headers, &head.extensions);
         refuse_impersonation(&head.headers, &user)?;
-        let Some(_slot) = server.fairness.admit(&info, &user) else { return Ok(fairness::come_back()) };
+        let Some(slot) = server.fairness.admit(&info, &user) else { return Ok(fairness::come_back()) };
         authorize(&server, &user, &info).await?;
-        let body = read(&head, body).await?;
+        let writes = info.is_resource && !matches!(info.verb.as_str(), "get" | "list" | "watch");
+        // Nobody else's body is looked at: it would only be memory that a stranger fills.
+        let body = if writes { read(&server, &head, body).await? } else { Bytes::new() };
         let call = Call { server, info, user, query, headers: head.headers, body, causes };
-        dispatch::dispatch(&call).await
+        if writes { see_through(call, slot).await } else { dispatch::dispatch(&call).await }
     });
     match limit {
         None => work.await,
@@ -88,6 +90,24 @@ async fn steps(server: Arc<ApiServer>, head: http::request::Parts, body: Body) -
             .timeout(limit, work)
             .await
             .unwrap_or_else(|_| Err(Status::timeout("request did not complete within the allotted timeout"))),
+    }
+}
+
+/// Serves a write to its end, also when its client hangs up or its time is over: half a write would keep
+/// the addresses and ports it has claimed.
+async fn see_through(call: Call, slot: fairness::Slot) -> status::Result<Response> {
+    let (tell, told) = tokio::sync::oneshot::channel();
+    let stage = call.server.stage().clone();
+    stage.spawn(async move {
+        let outcome = AssertUnwindSafe(dispatch::dispatch(&call)).catch_unwind().await;
+        drop(slot);
+        // Nobody listens to a client that is gone.
+        drop(tell.send(outcome));
+    });
+    match told.await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(panic)) => std::panic::resume_unwind(panic),
+        Err(_) => Err(Status::unavailable("the server is stopping")),
     }
 }
 
@@ -171,12 +191,13 @@ async fn authorize(server: &ApiServer, user: &User, info: &RequestInfo) -> statu
     Err(Status::forbidden(&GroupResource::new(&info.group, &info.resource), &info.name, why))
 }
 
-async fn read(head: &http::request::Parts, body: Body) -> status::Result<Bytes> {
+async fn read(server: &ApiServer, head: &http::request::Parts, body: Body) -> status::Result<Bytes> {
     let length = head.headers.get(CONTENT_LENGTH).and_then(|v| v.to_str().ok()).and_then(|v| v.parse::<u64>().ok());
     if length.is_some_and(|n| n > MAX_BODY as u64) {
         return Err(Status::too_large(MAX_BODY));
     }
-    match transport::read(body, MAX_BODY).await {
+    let bytes = server.clock.timeout(DEADLINE, transport::read(body, MAX_BODY)).await;
+    match bytes.map_err(|_| Status::timeout("the body of the request did not come within the allotted timeout"))? {
         Ok(bytes) => Ok(bytes),
         Err(ReadError::TooLong(limit)) => Err(Status::too_large(limit)),
         Err(ReadError::Broken(error)) => {
@@ -194,6 +215,15 @@ impl Call {
         let info = &self.info;
         let found = self.server.catalogue.find(&info.group, &info.version, &info.resource);
         found.ok_or_else(Status::no_such_path)
+    }
+
+    /// May the user create what it wants to change? Asked when that does not exist.
+    ///
+    /// # Errors
+    /// 403.
+    pub async fn authorize_create(&self) -> status::Result<()> {
+        let info = RequestInfo { verb: "create".into(), ..self.info.clone() };
+        authorize(&self.server, &self.user, &info).await
     }
 
     /// A header as text.

@@ -21,9 +21,6 @@ pub async fn dispatch(call: &Call) -> status::Result<Response> {
     let Some(resource) = call.server.catalogue.find(&info.group, &info.version, &info.resource) else {
         return Ok(not_found());
     };
-    if let Some(endpoint) = subresources::find(&info.group, &info.resource, &info.subresource, &info.verb) {
-        return (endpoint.run)(call).await;
-    }
     if resource.shape().is_namespaced() && info.namespace.is_empty() {
         // Without a namespace all can be listed and watched; nothing can be named or written.
         match info.verb.as_str() {
@@ -34,6 +31,9 @@ pub async fn dispatch(call: &Call) -> status::Result<Response> {
     }
     if !resource.shape().is_namespaced() && !info.namespace.is_empty() && info.resource != "namespaces" {
         return Ok(not_found());
+    }
+    if let Some(endpoint) = subresources::find(&info.group, &info.resource, &info.subresource, &info.verb) {
+        return (endpoint.run)(call).await;
     }
     match info.subresource.as_str() {
         "" => main(call, &resource).await,

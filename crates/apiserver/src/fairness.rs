@@ -1,10 +1,12 @@
 //! How many requests are served at once. At the bound a request is told to come back, not queued.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use http::HeaderValue;
 use http::header::RETRY_AFTER;
 use kinds::User;
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::encode;
@@ -19,20 +21,62 @@ const STREAMS: usize = 20_000;
 
 /// The places there are.
 pub struct Fairness {
-    mutating: Arc<Semaphore>,
-    reading: Arc<Semaphore>,
-    streams: Arc<Semaphore>,
+    mutating: Pool,
+    reading: Pool,
+    streams: Pool,
 }
 
 impl Default for Fairness {
     fn default() -> Self {
-        let places = |n| Arc::new(Semaphore::new(n));
-        Self { mutating: places(MUTATING), reading: places(READING), streams: places(STREAMS) }
+        Self { mutating: Pool::new(MUTATING), reading: Pool::new(READING), streams: Pool::new(STREAMS) }
+    }
+}
+
+/// Places of one sort. One user gets at most half of them, so that its slow bodies cannot keep
+/// everybody else out.
+struct Pool {
+    free: Arc<Semaphore>,
+    share: usize,
+    /// How many each user holds; nobody is in here with none.
+    held: Arc<Mutex<HashMap<String, usize>>>,
+}
+
+impl Pool {
+    fn new(places: usize) -> Self {
+        Self { free: Arc::new(Semaphore::new(places)), share: places / 2, held: Arc::default() }
+    }
+
+    fn take(&self, user: &str) -> Option<Slot> {
+        let mut held = self.held.lock();
+        if held.get(user).is_some_and(|n| *n >= self.share) {
+            return None;
+        }
+        let permit = self.free.clone().try_acquire_owned().ok()?;
+        *held.entry(user.to_owned()).or_default() += 1;
+        Some(Slot(Some(Held { _permit: permit, user: user.to_owned(), held: self.held.clone() })))
     }
 }
 
 /// A place, held until it is dropped.
-pub struct Slot(#[allow(dead_code, reason = "held for its drop")] Option<OwnedSemaphorePermit>);
+pub struct Slot(#[allow(dead_code, reason = "held for its drop")] Option<Held>);
+
+struct Held {
+    _permit: OwnedSemaphorePermit,
+    user: String,
+    held: Arc<Mutex<HashMap<String, usize>>>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut held = self.held.lock();
+        let left = held.get(&self.user).map_or(0, |n| n.saturating_sub(1));
+        if left == 0 {
+            held.remove(&self.user);
+        } else {
+            held.insert(self.user.clone(), left);
+        }
+    }
+}
 
 /// True for requests that go on until someone hangs up.
 pub fn is_stream(info: &RequestInfo) -> bool {
@@ -51,7 +95,7 @@ impl Fairness {
             "get" | "list" => &self.reading,
             _ => &self.mutating,
         };
-        places.clone().try_acquire_owned().ok().map(|permit| Slot(Some(permit)))
+        places.take(&user.name)
     }
 }
 
@@ -71,12 +115,17 @@ mod tests {
         let fairness = Fairness::default();
         let request = |verb: &str| RequestInfo { is_resource: true, verb: verb.into(), ..RequestInfo::default() };
         let (nobody, root) = (User::default(), User { groups: vec!["system:masters".into()], ..User::default() });
-        let held: Vec<Slot> = std::iter::from_fn(|| fairness.admit(&request("create"), &nobody)).collect();
+        let other = User { name: "other".into(), ..User::default() };
+        let mut held: Vec<Slot> = std::iter::from_fn(|| fairness.admit(&request("create"), &nobody)).collect();
+        assert_eq!(held.len(), MUTATING / 2, "one user gets half");
+        held.extend(std::iter::from_fn(|| fairness.admit(&request("create"), &other)));
         assert_eq!(held.len(), MUTATING);
+        assert!(fairness.admit(&request("create"), &User { name: "third".into(), ..User::default() }).is_none());
         assert!(fairness.admit(&request("get"), &nobody).is_some());
         assert!(fairness.admit(&request("watch"), &nobody).is_some());
         assert!(fairness.admit(&request("create"), &root).is_some());
         drop(held);
+        assert!(fairness.mutating.held.lock().is_empty());
         assert!(fairness.admit(&request("create"), &nobody).is_some());
     }
 }

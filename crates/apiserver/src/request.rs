@@ -74,9 +74,9 @@ pub fn parse(method: &Method, path: &str, query: &Query) -> status::Result<Reque
     parts = &parts[1..];
     info.verb = match (parts, method.as_str()) {
         (["watch" | "proxy"], _) => return Err(Status::no_such_path()),
-        ([special @ ("watch" | "proxy"), rest @ ..], _) => {
+        ([special @ ("watch" | "proxy"), rest @ ..], method) => {
             parts = rest;
-            (*special).to_owned()
+            if matches!(method, "GET" | "HEAD") { (*special).to_owned() } else { String::new() }
         }
         (_, "POST") => "create".into(),
         (_, "GET" | "HEAD") => "get".into(),
@@ -91,17 +91,22 @@ pub fn parse(method: &Method, path: &str, query: &Query) -> status::Result<Reque
         if !matches!(rest, [] | ["status" | "finalize", ..]) {
             parts = rest;
         }
+        // A namespace is in no namespace: who may do something in `a` may not do it to `b`.
+        if matches!(rest, ["namespaces", ..]) {
+            return Err(Status::no_such_path());
+        }
     }
     let part = |i: usize| parts.get(i).copied().unwrap_or_default().to_owned();
     (info.resource, info.name, info.subresource) = (part(0), part(1), part(2));
     if parts.len() > 3 && !matches!(info.subresource.as_str(), "proxy") {
         return Err(Status::no_such_path());
     }
+    let mut named_by_selector = false;
     if info.name.is_empty() {
         match info.verb.as_str() {
             "get" => {
                 info.verb = if query.flag("watch") { "watch" } else { "list" }.into();
-                info.name = selected_name(query).unwrap_or_default();
+                named_by_selector = true;
             }
             "delete" => info.verb = "deletecollection".into(),
             _ => {}
@@ -110,17 +115,18 @@ pub fn parse(method: &Method, path: &str, query: &Query) -> status::Result<Reque
             info.field_selector = query.get("fieldSelector").unwrap_or_default().to_owned();
         }
     }
+    if named_by_selector {
+        info.name = selected_name(&info.field_selector).unwrap_or_default();
+    }
     Ok(info)
 }
 
-/// The name that `fieldSelector=metadata.name=X` asks for, so that authorization can know it. Names
-/// contain neither separators nor escapes; a selector that is wrong is refused later, by the verb.
-fn selected_name(query: &Query) -> Option<String> {
-    let exact = |term: &str| {
-        let value = term.trim().strip_prefix("metadata.name")?.strip_prefix('=')?;
-        Some(value.strip_prefix('=').unwrap_or(value).to_owned())
-    };
-    let name = query.get("fieldSelector")?.split(',').find_map(exact)?;
+/// The name that `fieldSelector=metadata.name=X` asks for, so that authorization can know it. It is read
+/// by the parser that the verb uses: what is authorized is what is selected. A selector that is wrong is
+/// refused later, by the verb.
+fn selected_name(selector: &str) -> Option<String> {
+    let selector = machinery::fields::Selector::parse(selector).ok()?;
+    let name = selector.requires_exact("metadata.name")?.to_owned();
     (!matches!(name.as_str(), "" | "." | "..") && !name.contains(['/', '%', '\\'])).then_some(name)
 }
 
@@ -239,6 +245,15 @@ mod tests {
             ("GET", "/api/v1/pods?fieldSelector=metadata.name%3Dx", "list /v1 pods ns= name=x"),
             ("GET", "/api/v1/pods?fieldSelector=metadata.name=x&watch=1", "watch /v1 pods ns= name=x"),
             ("GET", "/api/v1/pods?fieldSelector=metadata.name%3D..", "list /v1 pods ns= name="),
+            (
+                "GET",
+                "/api/v1/pods?fieldSelector=metadata.namespace!%3D%5C,metadata.name%3Dx",
+                "list /v1 pods ns= name=",
+            ),
+            ("GET", "/api/v1/namespaces/a/namespaces/b", "404 NotFound"),
+            ("PUT", "/api/v1/namespaces/a/namespaces/b/finalize", "404 NotFound"),
+            ("GET", "/api/v1/watch/namespaces/a/namespaces/b", "404 NotFound"),
+            ("DELETE", "/api/v1/watch/namespaces/a/pods/b", " /v1 pods ns=a name=b"),
             ("OPTIONS", "/api/v1/pods", " /v1 pods ns= name="),
             ("GET", "/api/v1/nodes/a%20b", "get /v1 nodes ns= name=a b"),
         ] {

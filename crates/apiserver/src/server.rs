@@ -176,6 +176,11 @@ impl ApiServer {
         self.kubelet_client.as_deref()
     }
 
+    /// What runs as long as the server does.
+    pub(crate) fn stage(&self) -> &Stage {
+        &self.stage
+    }
+
     /// Ends when the server is to stop: watches and streams end then.
     pub fn stopped(&self) -> WaitForCancellationFutureOwned {
         self.stage.stopped()

@@ -185,3 +185,79 @@ async fn many_clients_at_once() {
     let list = root.get(MAPS).await.ok();
     assert_eq!(list["items"].as_array().map(Vec::len), Some(100));
 }
+
+/// A refusal does not read the body; the connection lives on all the same, and with it the next request.
+#[tokio::test]
+async fn a_refusal_costs_no_connection() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let open = open().await;
+    let roots = (*open.authority.roots().expect("roots")).clone();
+    let mut config = tls::client(&open.server.clock, roots, None).expect("TLS");
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let tcp = tokio::net::TcpStream::connect(open.address).await.expect("connects");
+    let name = rustls::pki_types::ServerName::try_from("kubernetes").expect("name");
+    let mut stream = tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, tcp).await.expect("handshake");
+    let mut answer = async |head: &str, body: &str| {
+        stream.write_all(head.as_bytes()).await.expect("head");
+        stream.flush().await.expect("head");
+        let mut seen = Vec::new();
+        // The body is sent only when the answer is here.
+        while !seen.ends_with(b"}\n") && !seen.ends_with(b"}") && !seen.ends_with(b"ok") {
+            let mut piece = [0; 4096];
+            let n = stream.read(&mut piece).await.expect("answer");
+            assert!(n > 0, "closed after {}", String::from_utf8_lossy(&seen));
+            seen.extend_from_slice(&piece[..n]);
+        }
+        stream.write_all(body.as_bytes()).await.expect("body");
+        String::from_utf8_lossy(&seen).into_owned()
+    };
+    let body = "{\"metadata\":{\"name\":\"a\"}}";
+    let post = format!("POST {MAPS} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", body.len());
+    for _ in 0..3 {
+        assert!(answer(&post, body).await.starts_with("HTTP/1.1 401"));
+    }
+    assert!(answer("GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n", "").await.starts_with("HTTP/1.1 200"));
+}
+
+/// Clients that hang up in the middle of a write: it goes to its end, and keeps no address that no Service has.
+#[tokio::test]
+async fn a_write_whose_client_is_gone_is_done_whole() {
+    let open = open().await;
+    let root = open.as_user("admin", "system:masters", true);
+    let services = "/api/v1/namespaces/default/services";
+    for i in 0..200u32 {
+        let name = format!("s{i}");
+        let service = json!({"metadata": {"name": name}, "spec": {"type": "NodePort", "ports": [{"port": 80}]}});
+        let call = root.post(services, &service);
+        // Dropped after some polls, early and late: the stream is reset.
+        let mut call = Box::pin(call);
+        for _ in 0..=(i % 7) {
+            if futures::poll!(call.as_mut()).is_ready() {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+    let settled = async || {
+        let listed = root.get(services).await.ok();
+        let mut held: Vec<String> = Vec::new();
+        for service in listed["items"].as_array().expect("items") {
+            held.push(service["spec"]["clusterIP"].as_str().expect("address").to_owned());
+        }
+        let addresses = root.get("/apis/networking.k8s.io/v1/ipaddresses").await.ok();
+        let mut taken: Vec<String> = Vec::new();
+        for address in addresses["items"].as_array().expect("items") {
+            taken.push(address["metadata"]["name"].as_str().expect("name").to_owned());
+        }
+        held.sort();
+        taken.sort();
+        held == taken
+    };
+    for _ in 0..200 {
+        if settled().await {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+    panic!("addresses are held that no service has");
+}

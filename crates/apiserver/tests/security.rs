@@ -254,3 +254,63 @@ async fn what_is_served_is_discovered() {
     assert!(root.get("/openapi/v3").await.ok()["paths"]["apis/apps/v1"].is_object());
     assert_eq!(root.get("/apis/none.example").await.code, 404);
 }
+
+/// What is granted in one namespace, for one name, or for one verb says nothing about another.
+#[tokio::test]
+async fn a_grant_reaches_no_further_than_it_says() {
+    let server = server().await;
+    let root = &server.root;
+    for name in ["a", "b"] {
+        root.post("/api/v1/namespaces", &json!({"metadata": {"name": name}})).await.ok();
+    }
+    for name in ["x", "y"] {
+        root.post("/api/v1/namespaces/a/secrets", &json!({"metadata": {"name": name}})).await.ok();
+    }
+    let grant = async |user: &str, rule: Value| {
+        let role = json!({"metadata": {"name": user}, "rules": [rule]});
+        root.post(&format!("{RBAC}/namespaces/a/roles"), &role).await.ok();
+        let binding = json!({"metadata": {"name": user}, "subjects": [{"kind": "User", "name": user}],
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": user}});
+        root.post(&format!("{RBAC}/namespaces/a/rolebindings"), &binding).await.ok();
+        server.client(user, &[])
+    };
+    // Everything in `a` is nothing in `b`, nor `b` itself.
+    let admin = grant("admin", json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]})).await;
+    let other = json!({"metadata": {"name": "b"}});
+    assert_eq!(admin.get("/api/v1/namespaces/a").await.code, 200);
+    for (method, path) in [
+        ("GET", "/api/v1/namespaces/a/namespaces/b"),
+        ("GET", "/api/v1/namespaces/a/namespaces"),
+        ("DELETE", "/api/v1/namespaces/a/namespaces/b"),
+        ("PUT", "/api/v1/namespaces/a/namespaces/b/finalize"),
+        ("GET", "/api/v1/watch/namespaces/a/namespaces/b"),
+    ] {
+        assert_eq!(admin.send(method, path, common::JSON, other.to_string()).await.code, 404, "{method} {path}");
+    }
+    // One name is one name, however it is selected.
+    let one = json!({"verbs": ["list", "watch"], "apiGroups": [""], "resources": ["secrets"], "resourceNames": ["x"]});
+    let one = grant("one", one).await;
+    assert_eq!(one.get("/api/v1/namespaces/a/secrets?fieldSelector=metadata.name%3Dx").await.code, 200);
+    let watch = "/api/v1/watch/namespaces/a/secrets/x?timeoutSeconds=1";
+    assert!(!one.get(watch).await.text().contains(r#""name":"y""#));
+    let more = one.get(&format!("{watch}&fieldSelector=metadata.namespace%3Da")).await.failure();
+    assert_eq!(more, "400 BadRequest: fieldSelector metadata.name doesn't match requested name");
+    let hidden = "/api/v1/namespaces/a/secrets?fieldSelector=metadata.namespace!%3D%5C%2Cmetadata.name%5C%3Dx";
+    assert_eq!(one.get(hidden).await.code, 403);
+    // Who may change may not create by changing what is not there.
+    let verbs = json!({"verbs": ["get", "update", "patch"], "apiGroups": ["", "coordination.k8s.io"],
+        "resources": ["configmaps", "leases"]});
+    let changer = grant("changer", verbs).await;
+    let (map, lease) = ("/api/v1/namespaces/a/configmaps/new", "/apis/coordination.k8s.io/v1/namespaces/a/leases/new");
+    let apply = [("content-type", "application/apply-patch+yaml")];
+    let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "new"}}).to_string();
+    let refused = changer.send("PATCH", &format!("{map}?fieldManager=m"), &apply, body.clone()).await.failure();
+    assert_eq!(
+        refused,
+        "403 Forbidden: configmaps \"new\" is forbidden: User \"changer\" cannot create resource \"configmaps\" in API group \"\" in the namespace \"a\""
+    );
+    assert_eq!(changer.put(lease, &json!({"metadata": {"name": "new"}})).await.code, 403);
+    assert_eq!(root.get(map).await.code, 404);
+    root.send("PATCH", &format!("{map}?fieldManager=m"), &apply, body.clone()).await.ok();
+    changer.send("PATCH", &format!("{map}?fieldManager=m"), &apply, body).await.ok();
+}

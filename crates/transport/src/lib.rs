@@ -9,6 +9,7 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 
 pub mod dial;
+mod leftover;
 pub mod serve;
 pub mod time;
 pub mod tls;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
@@ -15,6 +15,7 @@ use stdx::{ClockExt, SharedClock};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
+use crate::leftover::Leftover;
 use crate::time::HyperTimer;
 use crate::{Body, Response, SharedHandler};
 
@@ -172,10 +173,10 @@ impl Connection {
         I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
     {
         let address = peer.address;
-        let handler = self.handler.clone();
+        let (handler, clock) = (self.handler.clone(), self.clock.clone());
         let service = service_fn(move |request: hyper::Request<Incoming>| {
-            let (handler, peer) = (handler.clone(), peer.clone());
-            async move { answer(handler, peer, request).await }
+            let (handler, clock, peer) = (handler.clone(), clock.clone(), peer.clone());
+            async move { answer(handler, clock, peer, request).await }
         });
         let builder = self.builder();
         let connection = builder.serve_connection_with_upgrades(stream, service);
@@ -216,10 +217,19 @@ impl Connection {
 /// hyper takes an error as "close the connection"; that is what a handler's failure means.
 async fn answer(
     handler: SharedHandler,
+    clock: SharedClock,
     peer: Peer,
     mut request: hyper::Request<Incoming>,
 ) -> Result<Response, crate::Error> {
     request.extensions_mut().insert(peer);
-    let request = request.map(|body| -> Body { body.map_err(Into::into).boxed_unsync() });
+    // HTTP/2 can stop one stream and keep the others.
+    let one_at_a_time = request.version() < http::Version::HTTP_2;
+    let request = request.map(|body| -> Body {
+        if one_at_a_time && !body.is_end_stream() {
+            Leftover::new(body, clock).map_err(Into::into).boxed_unsync()
+        } else {
+            body.map_err(Into::into).boxed_unsync()
+        }
+    });
     handler.call(request).await
 }

@@ -31,6 +31,7 @@ pub async fn run(call: &Call, resource: &Resource, subresource: &str) -> status:
                 && meta::resource_version(&decoded.value).is_empty()
                 && status.details.as_ref().is_some_and(|d| d.name == name && d.kind == resource.shape().plural) =>
         {
+            call.authorize_create().await?;
             store::create(&write, decoded.value).await?
         }
         other => other?,

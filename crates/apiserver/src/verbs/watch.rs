@@ -44,8 +44,13 @@ const LONGEST: u64 = 24 * 3600;
 pub async fn run(call: &Call, resource: &Resource) -> status::Result<Response> {
     let accepted = call.accept(Offer::Watch)?;
     let mut options = ListOptions::parse(&call.query, true)?;
-    if !call.info.name.is_empty() && options.fields.is_empty() {
-        options.fields = machinery::fields::Selector::exact("metadata.name", &call.info.name);
+    let name = call.info.name.as_str();
+    if !name.is_empty() {
+        if options.fields.is_empty() {
+            options.fields = machinery::fields::Selector::exact("metadata.name", name);
+        } else if options.fields.requires_exact("metadata.name") != Some(name) {
+            return Err(Status::bad_request("fieldSelector metadata.name doesn't match requested name"));
+        }
     }
     list::check_fields(resource, &options)?;
     let form = Form {

@@ -356,3 +356,15 @@ proptest! {
         let _ = json(&mut object, text.replace("},]", "}]").as_bytes());
     }
 }
+
+/// As long as a body can be: a list is merged in the time it takes to read it, not in its square.
+#[test]
+fn long_lists_are_merged_in_linear_time() {
+    const N: usize = 40_000;
+    let containers: Vec<Value> = (0..N).map(|i| json!({"name": format!("c{i}")})).collect();
+    let patch = json!({"spec": {"$setElementOrder/containers": containers, "containers": containers}});
+    let mut object = json!({"spec": {"containers": containers}});
+    // A square of this length takes minutes; the suite would not end.
+    strategic(&mut object, &patch, &web()).expect("merges");
+    assert_eq!(object["spec"]["containers"], Value::from(containers));
+}
