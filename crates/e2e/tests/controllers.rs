@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use apiserver::cacher::Limits;
@@ -16,9 +17,71 @@ use serde_json::{Value, json};
 use stdx::clock::{Clock, ManualClock};
 use stdx::shutdown::Stage;
 use stdx::{Rng, SharedClock};
+use transport::{Handler, Request, Responding, SharedHandler};
 
-/// Clients of the server in this process, each under its own identity.
-struct InProcess(Arc<ApiServer>);
+/// Clients of the server in this process, each under its own identity, perhaps over a bad line.
+struct InProcess(Arc<ApiServer>, Option<Faults>);
+
+/// A line that loses requests and answers, ends watches and answers for the server, by a seed.
+#[derive(Clone)]
+struct Faults {
+    rng: Rng,
+    /// Of a thousand requests, so many go wrong in each way.
+    rate: Arc<AtomicU64>,
+}
+
+struct BadLine {
+    inner: SharedHandler,
+    faults: Faults,
+}
+
+impl Handler for BadLine {
+    fn call(&self, request: Request) -> Responding {
+        let (faults, inner) = (self.faults.clone(), self.inner.clone());
+        Box::pin(async move {
+            let hits = || faults.rng.below(1000) < faults.rate.load(Ordering::Relaxed);
+            let is_write = request.method() != http::Method::GET;
+            let is_watch = request.uri().query().is_some_and(|q| q.contains("watch=1"));
+            if hits() {
+                return Err(transport::Error::Connect("lost on the way there".into()));
+            }
+            if hits() {
+                let status = match faults.rng.below(3) {
+                    0 if is_write => machinery::status::Status::new(409, "Conflict", "scripted"),
+                    1 => machinery::status::Status::too_many_requests("scripted", 1),
+                    _ => machinery::status::Status::unavailable("scripted"),
+                };
+                let mut response = http::Response::new(transport::full(status.to_value().to_string()));
+                *response.status_mut() = http::StatusCode::from_u16(status.code).expect("a code");
+                return Ok(response);
+            }
+            let response = inner.call(request).await?;
+            if is_write && hits() {
+                return Err(transport::Error::Broken("lost on the way back".into()));
+            }
+            if is_watch && hits() {
+                let frames = usize::try_from(faults.rng.below(6)).unwrap_or(0);
+                let (parts, body) = response.into_parts();
+                let body = http_body_util::BodyDataStream::new(body);
+                return Ok(http::Response::from_parts(
+                    parts,
+                    transport::stream(futures::StreamExt::take(body, frames)),
+                ));
+            }
+            Ok(response)
+        })
+    }
+}
+
+impl InProcess {
+    fn line(&self, who: User) -> SharedHandler {
+        let inner = self.0.handler(who);
+        match &self.1 {
+            Some(faults) => Arc::new(BadLine { inner, faults: faults.clone() }),
+            None => inner,
+        }
+    }
+}
 
 fn user(name: &str, groups: &[&str]) -> User {
     User { name: name.into(), groups: groups.iter().map(|g| (*g).to_owned()).collect(), ..User::default() }
@@ -27,13 +90,13 @@ fn user(name: &str, groups: &[&str]) -> User {
 impl Identities for InProcess {
     fn component(&self) -> Client {
         let who = user("system:kube-controller-manager", &["system:authenticated"]);
-        Client::new(self.0.handler(who), "kube-controller-manager")
+        Client::new(self.line(who), "kube-controller-manager")
     }
 
     fn service_account(&self, name: &str) -> Client {
         let groups = ["system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"];
         let who = user(&format!("system:serviceaccount:kube-system:{name}"), &groups);
-        Client::new(self.0.handler(who), name)
+        Client::new(self.line(who), name)
     }
 }
 
@@ -46,6 +109,8 @@ struct World {
     kubelet: bool,
     /// Images that never become ready.
     broken: Vec<&'static str>,
+    faults: Option<Faults>,
+    controllers: Stage,
 }
 
 fn resource(plural: &str) -> Resource {
@@ -62,6 +127,10 @@ fn resource(plural: &str) -> Resource {
 
 impl World {
     async fn start() -> Self {
+        Self::start_over(None).await
+    }
+
+    async fn start_over(faults: Option<Faults>) -> Self {
         let clock = ManualClock::new(Timestamp::from_second(1_800_000_000).expect("in range"));
         let shared: SharedClock = Arc::new(clock.clone());
         let stage = Stage::new();
@@ -97,10 +166,9 @@ impl World {
             }
         };
         let root = Client::new(api.handler(user("root", &["system:masters", "system:authenticated"])), "test");
-        let options = Options { root_ca_pem: "CA".into(), ..Options::default() };
-        let identities = Arc::new(InProcess(api.clone()));
-        controllers::run(identities, shared, Rng::seeded(2), options, &stage);
-        let world = Self { clock, stage, root, api, kubelet: true, broken: Vec::new() };
+        let world =
+            Self { clock, stage, root, api, kubelet: true, broken: Vec::new(), faults, controllers: Stage::new() };
+        world.control(2, &world.controllers);
         if world.get("namespaces", "", "default").await.is_none() {
             let made = world.create("namespaces", "", &json!({"metadata": {"name": "default"}})).await;
             assert_eq!(made["status"]["phase"], "Active");
@@ -115,6 +183,14 @@ impl World {
             .await;
         world.beat().await;
         world
+    }
+
+    /// Starts controllers.
+    fn control(&self, seed: u64, stage: &Stage) {
+        let options = Options { root_ca_pem: "CA".into(), ..Options::default() };
+        let identities = Arc::new(InProcess(self.api.clone(), self.faults.clone()));
+        let clock: SharedClock = Arc::new(self.clock.clone());
+        controllers::run(identities, clock, Rng::seeded(seed), options, stage);
     }
 
     async fn create(&self, plural: &str, namespace: &str, object: &Value) -> Value {
@@ -460,14 +536,103 @@ async fn controllers_that_start_late_converge() {
     world.until("three", async |w| w.is_rolled_out("one", 3).await).await;
     // A second set of controllers beside the first: nothing may be made twice.
     let second = Stage::new();
-    let identities = Arc::new(InProcess(world.api.clone()));
-    let shared: SharedClock = Arc::new(world.clock.clone());
-    controllers::run(identities, shared, Rng::seeded(9), Options::default(), &second);
+    world.control(9, &second);
     world.merge("deployments", "web", image("two")).await;
     world.until("three of two", async |w| w.is_rolled_out("two", 3).await).await;
     world.pass(Duration::from_secs(20)).await;
     assert_eq!(world.list("replicasets", "default").await.len(), 2);
     assert_eq!(world.list("pods", "default").await.len(), 3);
     second.stop();
+    world.stage.stop();
+}
+
+/// Rolls from one image to the next while requests are lost, answers are lost, watches end, and the
+/// controllers are killed and started again; checks after every step that no more pods are wanted
+/// than the surge allows, none are made twice, and no fewer serve than were asked for.
+async fn storm(seed: u64) {
+    let rng = Rng::seeded(seed);
+    let faults = Faults { rng: rng.clone(), rate: Arc::new(AtomicU64::new(0)) };
+    let mut world = World::start_over(Some(faults.clone())).await;
+    let mut web = web(3, "image-0");
+    web["spec"]["strategy"] = json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}});
+    world.create("deployments", "default", &web).await;
+    world.until("the first three", async |w| w.is_rolled_out("image-0", 3).await).await;
+    faults.rate.store(60, Ordering::Relaxed);
+    let mut had: BTreeMap<String, u64> = BTreeMap::new();
+    for round in 1..=4 {
+        let next = format!("image-{round}");
+        world.merge("deployments", "web", image(&next)).await;
+        let mut steps = 0;
+        while !world.is_rolled_out(&next, 3).await {
+            steps += 1;
+            assert!(steps < 4000, "seed {seed}: round {round} does not end: {:?}", world.pods().await);
+            world.step().await;
+            world.clock.advance(Duration::from_millis(rng.below(2000)));
+            let pods = world.list("pods", "default").await;
+            let alive: Vec<_> = pods.iter().filter(|p| !machinery::meta::is_deleting(p)).collect();
+            let serving = alive.iter().filter(|p| p["status"]["podIP"].is_string()).count();
+            let sets = world.list("replicasets", "default").await;
+            let size = |set: &Value| set["spec"]["replicas"].as_u64().unwrap_or(0);
+            let wanted: u64 = sets.iter().map(size).sum();
+            assert!(wanted <= 4, "seed {seed}: {wanted} pods wanted");
+            // A set that has more pods than it wants is shrinking: it makes no more.
+            for set in &sets {
+                let uid = machinery::meta::uid(set);
+                let owned = |p: &&&Value| machinery::meta::owner_references(p).iter().any(|o| o.uid == uid);
+                let count = alive.iter().filter(owned).count() as u64;
+                let before = had.insert(uid.to_owned(), count).unwrap_or(0);
+                assert!(count <= size(set).max(before), "seed {seed}: {count} pods of {}", machinery::meta::name(set));
+            }
+            assert!(serving >= 3, "seed {seed}: {serving} serve");
+            if rng.below(100) < 3 {
+                world.controllers.stop();
+                // What the dead had sent arrives before the living begin: nobody can fence that off.
+                settle().await;
+                world.controllers = Stage::new();
+                world.control(rng.below(1 << 32), &world.controllers);
+            }
+        }
+    }
+    faults.rate.store(0, Ordering::Relaxed);
+    world.delete("deployments", "web", Propagation::Foreground).await;
+    world
+        .until("everything gone", async |w| {
+            let left = [
+                w.list("deployments", "default").await,
+                w.list("replicasets", "default").await,
+                w.list("pods", "default").await,
+            ];
+            left.iter().all(Vec::is_empty)
+        })
+        .await;
+    world.controllers.stop();
+    world.stage.stop();
+}
+
+#[tokio::test]
+async fn rollouts_converge_in_a_storm() {
+    for seed in 1..=6 {
+        storm(seed).await;
+    }
+}
+
+#[tokio::test]
+async fn every_write_tells_its_cause() {
+    let world = World::start().await;
+    world.create("deployments", "default", &web(1, "one")).await;
+    world.until("one", async |w| w.is_rolled_out("one", 1).await).await;
+    let pod = world.list("pods", "default").await.remove(0);
+    let set = world.list("replicasets", "default").await.remove(0);
+    let causes = |key: String| {
+        let question = apiserver::audit::causes::Question { key, limit: 10, ..Default::default() };
+        let records = world.api.journal.query(&question);
+        let first = records.first().map(|r| serde_json::to_string(r).expect("prints"));
+        first.unwrap_or_default()
+    };
+    let cause = |resource: &str, name: &str| format!("\"resource\":\"{resource}\",\"name\":\"default/{name}\"");
+    let made = causes(format!("pods/default/{}", machinery::meta::name(&pod)));
+    assert!(made.contains(&cause("replicasets.apps", machinery::meta::name(&set))), "{made}");
+    let made = causes(format!("replicasets.apps/default/{}", machinery::meta::name(&set)));
+    assert!(made.contains(&cause("deployments.apps", "web")), "{made}");
     world.stage.stop();
 }
