@@ -170,3 +170,80 @@ fn review(user: &User, wish: &Wish) -> SubjectAccessReview {
     }
     SubjectAccessReview { spec, ..SubjectAccessReview::default() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jiff::Timestamp;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use stdx::clock::ManualClock;
+    use transport::{Handler, Request, Responding};
+
+    /// Knows the token `good`, allows `get`, counts what it is asked.
+    struct Server(AtomicU32);
+
+    impl Handler for Server {
+        fn call(&self, request: Request) -> Responding {
+            use http_body_util::BodyExt;
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Box::pin(async move {
+                let is_token = request.uri().path().ends_with("tokenreviews");
+                let body = request.into_body().collect().await.map_err(|e| transport::Error::Broken(e.to_string()))?;
+                let review: serde_json::Value = serde_json::from_slice(&body.to_bytes()).unwrap_or_default();
+                let status = if is_token && review["spec"]["token"] == "good" {
+                    serde_json::json!({"authenticated": true, "user": {"username": "jane", "groups": ["g"]}})
+                } else if is_token {
+                    serde_json::json!({"authenticated": false})
+                } else {
+                    serde_json::json!({"allowed": review["spec"]["resourceAttributes"]["verb"] == "get"})
+                };
+                let mut answer = review;
+                answer["status"] = status;
+                Ok(http::Response::new(transport::full(answer.to_string())))
+            })
+        }
+    }
+
+    #[tokio::test]
+    async fn answers_are_remembered_for_their_time() {
+        let clock = ManualClock::new(Timestamp::UNIX_EPOCH);
+        let server = Arc::new(Server(AtomicU32::new(0)));
+        let client = Client::new(server.clone(), "kubelet");
+        let delegate = Delegate::new(client, Vec::new(), Times::default(), Arc::new(clock.clone()));
+        let asked = || server.0.load(Ordering::Relaxed);
+        let user = delegate.authenticate("good").await.expect("answered").expect("known");
+        assert_eq!((user.name.as_str(), user.groups.as_slice()), ("jane", ["g".to_owned()].as_slice()));
+        delegate.authenticate("good").await.expect("answered");
+        assert_eq!(asked(), 1);
+        assert_eq!(delegate.authenticate("bad").await.expect("answered"), None);
+        clock.advance(Duration::from_secs(5));
+        assert_eq!(delegate.authenticate("bad").await.expect("answered"), None);
+        assert_eq!(asked(), 3, "an unknown token is asked for again soon");
+        let wish = |verb: &str| Wish::Resource {
+            verb: verb.into(),
+            group: String::new(),
+            resource: "nodes".into(),
+            subresource: "proxy".into(),
+            namespace: String::new(),
+            name: "n1".into(),
+        };
+        assert!(delegate.authorize(&user, &wish("get")).await.expect("answered"));
+        assert!(!delegate.authorize(&user, &wish("create")).await.expect("answered"));
+        clock.advance(Duration::from_secs(31));
+        delegate.authorize(&user, &wish("get")).await.expect("answered");
+        assert_eq!(asked(), 5);
+        delegate.authorize(&user, &wish("create")).await.expect("answered");
+        assert_eq!(asked(), 6);
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let remembered = Remembered::new();
+        let at = |s| Instant(Duration::from_secs(s));
+        for n in 0..CAPACITY * 2 {
+            remembered.put(n, (), at(100), at(0));
+        }
+        assert!(remembered.entries.lock().len() <= CAPACITY);
+    }
+}

@@ -241,3 +241,6 @@ impl Election {
 pub fn lost(name: &str) -> Error {
     Error::Invalid(format!("leadership of {name} was lost"))
 }
+
+#[cfg(test)]
+mod tests;

@@ -636,3 +636,22 @@ async fn every_write_tells_its_cause() {
     assert!(made.contains(&cause("deployments.apps", "web")), "{made}");
     world.stage.stop();
 }
+
+#[tokio::test]
+async fn an_idle_cluster_is_quiet() {
+    let world = World::start().await;
+    let service = json!({"metadata": {"name": "web", "namespace": "default"}, "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}});
+    world.create("services", "default", &service).await;
+    world.create("deployments", "default", &web(3, "one")).await;
+    world.until("three", async |w| w.is_rolled_out("one", 3).await).await;
+    world.pass(Duration::from_secs(30)).await;
+    let all = || world.api.journal.query(&apiserver::audit::causes::Question { limit: 1, ..Default::default() });
+    let after = all().last().map_or(0, |r| r.revision);
+    world.pass(Duration::from_secs(1200)).await;
+    let question = apiserver::audit::causes::Question { after, limit: 1000, ..Default::default() };
+    let written = world.api.journal.query(&question);
+    let ours: Vec<_> =
+        written.iter().filter(|r| r.actor != "root").map(|r| format!("{} {} {}", r.actor, r.verb, r.key)).collect();
+    assert!(ours.is_empty(), "{ours:?}");
+    world.stage.stop();
+}

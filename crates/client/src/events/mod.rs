@@ -229,7 +229,7 @@ impl Writer {
         while let Some((event, scope)) = events.recv().await {
             let (now, wall) = (self.clock.now(), self.clock.wall());
             let Some(correlated) = correlator.correlate(&event, now, wall) else { continue };
-            let work = self.write_core(&correlated);
+            let work = self.write_core(correlated.clone());
             let written = match scope {
                 Some(scope) => scope.enter(work).await,
                 None => work.await,
@@ -241,9 +241,10 @@ impl Writer {
     }
 
     /// Writes; the name the event has on the server when it is there.
-    async fn write_core(&self, correlated: &Correlated) -> Option<String> {
+    async fn write_core(&self, mut correlated: Correlated) -> Option<String> {
         let api = self.client.api::<CoreEvent>().namespace(correlated.namespace());
         let mut first = true;
+        let mut names = Names::default();
         for _ in 0..TRIES {
             self.between(&mut first).await;
             let result = match &correlated.known {
@@ -255,7 +256,11 @@ impl Writer {
             };
             match result {
                 Ok(event) => return event.metadata.name,
-                Err(error) if is_retryable(&error) => continue,
+                Err(error) if is_retryable(&error) => names.lost |= error.is_outcome_unknown(),
+                Err(error) if error.is_already_exists() && names.bump(&mut correlated.event.metadata.name) => {
+                    first = true;
+                }
+                Err(error) if error.is_already_exists() => return correlated.event.metadata.name,
                 Err(error) => {
                     tracing::debug!(%error, reason = correlated.event.reason, "event not taken");
                     return None;
@@ -276,24 +281,27 @@ impl Writer {
             let (now, wall) = (self.clock.now(), self.clock.wall());
             let (step, scope) = match received {
                 None => {
-                    for step in series.expire(now) {
-                        self.write_series(&step).await;
+                    for mut step in series.expire(now) {
+                        self.write_series(&mut step).await;
                     }
                     continue;
                 }
                 Some(None) => return,
                 Some(Some((event, scope))) => (series.observe(&event, now, wall), scope),
             };
-            let Some(step) = step else { continue };
+            let Some(mut step) = step else { continue };
             match scope {
-                Some(scope) => scope.enter(self.write_series(&step)).await,
-                None => self.write_series(&step).await,
+                Some(scope) => scope.enter(self.write_series(&mut step)).await,
+                None => self.write_series(&mut step).await,
             }
+            series.written(&step);
         }
     }
 
-    async fn write_series(&self, step: &Step) {
+    /// Writes; the event with the name it got when that is another than was planned.
+    async fn write_series(&self, step: &mut Step) {
         let mut first = true;
+        let mut names = Names::default();
         for _ in 0..TRIES {
             self.between(&mut first).await;
             let event = &step.event;
@@ -310,9 +318,12 @@ impl Writer {
             };
             match result {
                 Ok(_) => return,
-                Err(error) if is_retryable(&error) => continue,
+                Err(error) if is_retryable(&error) => names.lost |= error.is_outcome_unknown(),
+                Err(error) if error.is_already_exists() && names.bump(&mut step.event.metadata.name) => {
+                    first = true;
+                }
                 Err(error) => {
-                    tracing::debug!(%error, reason = event.reason, "event not taken");
+                    tracing::debug!(%error, reason = step.event.reason, "event not taken");
                     return;
                 }
             }
@@ -324,6 +335,29 @@ impl Writer {
             return;
         }
         self.clock.sleep(BETWEEN.mul_f64(0.5 + self.rng.unit() / 2.0)).await;
+    }
+}
+
+/// Names end in the time of the event; two of one instant get different ones.
+#[derive(Default)]
+struct Names {
+    /// A try whose outcome is unknown was made: a name that is taken may be our own.
+    lost: bool,
+}
+
+impl Names {
+    /// Moves on to the next name; false when the present one may be ours already.
+    fn bump(&self, name: &mut Option<String>) -> bool {
+        let parts = name.as_deref().and_then(|n| n.rsplit_once('.'));
+        let next = parts.and_then(|(base, hex)| {
+            let nanos = u64::from_str_radix(hex, 16).ok()?.wrapping_add(1);
+            Some(format!("{base}.{nanos:x}"))
+        });
+        if self.lost || next.is_none() {
+            return false;
+        }
+        *name = next;
+        true
     }
 }
 
@@ -345,3 +379,6 @@ fn event_meta(regarding: &Reference, wall: jiff::Timestamp, annotations: &[(Stri
         ..ObjectMeta::default()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -22,6 +22,7 @@ pub(super) struct Step {
     pub event: SeriesEvent,
     /// The event exists: patch its series.
     pub is_known: bool,
+    key: Key,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -72,7 +73,7 @@ impl Series {
             let says_more = running.event.note.as_deref() != Some(event.message.as_str());
             running.event.note = Some(event.message.clone());
             running.unwritten = !(is_second || says_more);
-            return (is_second || says_more).then(|| Step { event: running.event.clone(), is_known: true });
+            return (is_second || says_more).then(|| Step { event: running.event.clone(), is_known: true, key });
         }
         let out = SeriesEvent {
             metadata: event_meta(&event.regarding, wall, &event.annotations),
@@ -88,9 +89,16 @@ impl Series {
             ..SeriesEvent::default()
         };
         if self.running.len() < TABLE || self.running.contains_key(&key) {
-            self.running.insert(key, Running { event: out.clone(), last: now, unwritten: false });
+            self.running.insert(key.clone(), Running { event: out.clone(), last: now, unwritten: false });
         }
-        Some(Step { event: out, is_known: false })
+        Some(Step { event: out, is_known: false, key })
+    }
+
+    /// Remembers the name an event got.
+    pub(super) fn written(&mut self, step: &Step) {
+        if let Some(running) = self.running.get_mut(&step.key) {
+            running.event.metadata.name.clone_from(&step.event.metadata.name);
+        }
     }
 
     /// When the next series ends.
@@ -101,12 +109,12 @@ impl Series {
     /// Ends quiet series; their last counts are to be written.
     pub(super) fn expire(&mut self, now: Instant) -> Vec<Step> {
         let mut steps = Vec::new();
-        self.running.retain(|_, running| {
+        self.running.retain(|key, running| {
             if now.since(running.last) < QUIET {
                 return true;
             }
             if running.unwritten {
-                steps.push(Step { event: running.event.clone(), is_known: true });
+                steps.push(Step { event: running.event.clone(), is_known: true, key: key.clone() });
             }
             false
         });
