@@ -404,7 +404,13 @@ async fn listen(
     let listener = tokio::net::TcpListener::bind(address).await.map_err(failed)?;
     let delegate = Delegate::new(client.clone(), Vec::new(), Times::default(), clock.clone());
     let gate = Gate::new(delegate, options.client_ca.clone(), node, clock.clone())?;
-    let server = Server { pods: pods.clone(), gate, clock: clock.clone() };
+    let server = Server {
+        pods: pods.clone(),
+        gate,
+        clock: clock.clone(),
+        log_root: options.log_dir.clone(),
+        stage: stage.clone(),
+    };
     let limits = transport::serve::Limits::default();
     transport::serve::serve(listener, tls, Arc::new(server), limits, clock.clone(), stage).await.map_err(failed)
 }

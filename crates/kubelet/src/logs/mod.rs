@@ -2,6 +2,5 @@
 
 pub mod follow;
 pub mod line;
-pub mod read;
 pub mod rotate;
 pub mod tail;

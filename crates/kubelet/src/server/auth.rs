@@ -11,7 +11,7 @@ use transport::Response;
 use transport::serve::Peer;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::{Route, text};
+use super::text;
 
 /// The check before every answer.
 #[derive(Clone)]
@@ -70,9 +70,9 @@ impl Gate {
     }
 
     /// May the user do that to this node?
-    pub async fn authorize(&self, user: &User, method: &Method, route: &Route) -> Result<(), Refused> {
+    pub async fn authorize(&self, user: &User, method: &Method, subresources: &[&str]) -> Result<(), Refused> {
         let verb = verb(method);
-        for subresource in route.subresources() {
+        for subresource in subresources {
             let wish = Wish::Resource {
                 verb: verb.to_owned(),
                 group: String::new(),
@@ -94,7 +94,7 @@ impl Gate {
                 }
             }
         }
-        let list = route.subresources().join(" ");
+        let list = subresources.join(" ");
         let why = format!("Forbidden (user={}, verb={verb}, resource=nodes, subresource(s)=[{list}])\n", user.name);
         Err(refuse(StatusCode::FORBIDDEN, why))
     }

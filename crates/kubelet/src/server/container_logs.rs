@@ -1,19 +1,18 @@
 //! `GET /containerLogs/{namespace}/{pod}/{container}`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
-use api::types::core::v1::{ContainerStatus, PodStatus};
+use api::types::core::v1::{ContainerState, ContainerStatus, PodStatus};
 use bytes::Bytes;
-use futures::StreamExt;
-use http::StatusCode;
-use stdx::SharedClock;
+use http::{HeaderValue, StatusCode};
+use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
 use transport::Response;
 
-use super::text;
+use super::{Server, text};
+use crate::logs::follow::{self, Reader};
 use crate::logs::line::{Options, Stream};
-use crate::logs::read;
-use crate::pods::Pods;
 use crate::runtime::PodState;
 use crate::sync::worker::View;
 
@@ -22,19 +21,18 @@ const PIECES: usize = 8;
 
 /// Answers with a stream of the log.
 pub async fn answer(
-    pods: &Pods,
-    clock: &SharedClock,
+    server: &Server,
     namespace: &str,
     pod: &str,
     container: &str,
     query: &[(String, String)],
 ) -> Response {
-    let Some(view) = pods.find(namespace, pod) else {
-        return text(StatusCode::NOT_FOUND, format!("pod \"{namespace}/{pod}\" not found\n"));
-    };
-    let (options, previous) = match options(query, clock) {
+    let (options, previous) = match options(query, server.clock.wall()) {
         Ok(options) => options,
-        Err(why) => return text(StatusCode::BAD_REQUEST, why),
+        Err(bad) => return bad.response(),
+    };
+    let Some(view) = server.pods.find(namespace, pod) else {
+        return text(StatusCode::NOT_FOUND, format!("pod \"{pod}\" does not exist\n"));
     };
     let found = {
         let view = view.borrow();
@@ -49,21 +47,31 @@ pub async fn answer(
         Err(why) => return text(StatusCode::BAD_REQUEST, why),
     };
     // What cannot be opened is said before the answer begins.
-    if let Err(error) = tokio::fs::metadata(&path).await {
-        let why = format!("failed to try resolving symlinks in path \"{}\": {error}", path.display());
-        return text(StatusCode::INTERNAL_SERVER_ERROR, why);
-    }
+    let (root, wanted, shown) = (server.log_root.clone(), options.clone(), path.display().to_string());
+    let opened = tokio::task::spawn_blocking(move || Reader::open(&root, &path, &wanted)).await;
+    let reader = match opened.map_err(std::io::Error::other).and_then(|opened| opened) {
+        Ok(reader) => reader,
+        Err(error) => {
+            let why = format!("failed to try resolving symlinks in path \"{shown}\": {error}");
+            return text(StatusCode::BAD_REQUEST, why);
+        }
+    };
     let (pieces, body) = mpsc::channel::<Bytes>(PIECES);
-    let ended = ended(view, id);
+    let (clock, stopped) = (server.clock.clone(), server.stage.stopped());
+    let ended = async move {
+        tokio::select! {
+            () = ended(view, id) => {}
+            () = stopped => {}
+        }
+    };
     tokio::spawn(async move {
-        if let Err(error) = read::send(path, options, ended, pieces).await {
-            tracing::warn!(%error, "a log could not be read to its end");
+        if let Err(error) = follow::send(reader, ended, &clock, pieces).await {
+            tracing::warn!(log = shown, %error, "a log could not be read to its end");
         }
     });
     let frames = futures::stream::unfold(body, |mut body| async move { Some((Ok(body.recv().await?), body)) });
-    let mut response = Response::new(transport::stream(frames.boxed()));
-    let plain = http::HeaderValue::from_static("text/plain");
-    response.headers_mut().insert(http::header::CONTENT_TYPE, plain);
+    let mut response = Response::new(transport::stream(frames));
+    response.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
     response
 }
 
@@ -74,34 +82,57 @@ async fn ended(mut view: watch::Receiver<View>, id: String) {
     drop(view.wait_for(over).await);
 }
 
-/// Reads the query.
-fn options(query: &[(String, String)], clock: &SharedClock) -> Result<(Options, bool), String> {
-    let get = |key: &str| query.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str()).filter(|v| !v.is_empty());
-    let flag = |key: &str| get(key).is_some_and(|v| v == "true" || v == "1");
-    let number = |key: &str| {
-        let bad = |_| format!("{key} is not a number");
-        get(key).map(|v| v.parse::<u64>().map_err(bad)).transpose()
-    };
-    let mut since = None;
-    if let Some(text) = get("sinceTime") {
-        since = Some(machinery::time::parse(text).ok_or_else(|| format!("sinceTime {text:?} is not a time"))?);
+/// What is wrong with a query, in upstream's two sorts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bad {
+    /// A value cannot be read.
+    Unreadable,
+    /// A value makes no sense.
+    Invalid,
+}
+
+impl Bad {
+    fn response(self) -> Response {
+        match self {
+            Self::Unreadable => text(StatusCode::BAD_REQUEST, r#"{"message": "Unable to decode query."}"#),
+            Self::Invalid => text(StatusCode::UNPROCESSABLE_ENTITY, r#"{"message": "Invalid request."}"#),
+        }
     }
-    if let Some(seconds) = number("sinceSeconds")? {
-        let back = std::time::Duration::from_secs(seconds);
-        since = clock.wall().checked_sub(back).ok();
+}
+
+/// Reads the query.
+fn options(query: &[(String, String)], now: Timestamp) -> Result<(Options, bool), Bad> {
+    let get = |key: &str| query.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str());
+    // A flag without a value is set, as everywhere in Kubernetes.
+    let flag = |key: &str| get(key).is_some_and(|v| v != "0" && !v.eq_ignore_ascii_case("false"));
+    let number = |key: &str, least: i64| -> Result<Option<u64>, Bad> {
+        let Some(text) = get(key).filter(|v| !v.is_empty()) else { return Ok(None) };
+        let value: i64 = text.parse().map_err(|_| Bad::Unreadable)?;
+        if value < least { Err(Bad::Invalid) } else { Ok(u64::try_from(value).ok()) }
+    };
+    let seconds = number("sinceSeconds", 1)?;
+    let mut since = None;
+    if let Some(text) = get("sinceTime").filter(|v| !v.is_empty()) {
+        since = Some(machinery::time::parse(text).ok_or(Bad::Unreadable)?);
+        if seconds.is_some() {
+            return Err(Bad::Invalid);
+        }
+    }
+    if let Some(seconds) = seconds {
+        since = Some(now.checked_sub(Duration::from_secs(seconds)).unwrap_or(Timestamp::MIN));
     }
     let stream = match get("stream") {
-        None | Some("All") => None,
+        None | Some("" | "All") => None,
         Some("Stdout") => Some(Stream::Stdout),
         Some("Stderr") => Some(Stream::Stderr),
-        Some(other) => return Err(format!("stream {other:?} is neither All, Stdout nor Stderr")),
+        Some(_) => return Err(Bad::Invalid),
     };
     let options = Options {
         follow: flag("follow"),
         timestamps: flag("timestamps"),
         since,
-        tail: number("tailLines")?,
-        limit: number("limitBytes")?,
+        tail: number("tailLines", 0)?,
+        limit: number("limitBytes", 1)?,
         stream,
     };
     Ok((options, flag("previous")))
@@ -135,6 +166,8 @@ fn locate(
 enum Missing {
     Previous,
     Waiting(String),
+    /// It ended, and the runtime has nothing of it.
+    Terminated,
     NoLogs,
 }
 
@@ -150,6 +183,7 @@ impl Missing {
                 };
                 format!("container \"{container}\" in pod \"{pod}\" is waiting to start: {why}")
             }
+            Self::Terminated => format!("container \"{container}\" in pod \"{pod}\" is terminated"),
             Self::NoLogs => format!("container \"{container}\" in pod \"{pod}\" is waiting to start - no logs yet"),
         }
     }
@@ -158,7 +192,7 @@ impl Missing {
 /// The id of the container whose log is meant.
 fn choose(status: &ContainerStatus, previous: bool) -> Result<String, Missing> {
     let bare = |id: &String| id.split_once("://").map_or(id.as_str(), |(_, id)| id).to_owned();
-    let ended = |state: &Option<api::types::core::v1::ContainerState>| {
+    let ended = |state: &Option<ContainerState>| {
         let terminated = state.as_ref().and_then(|s| s.terminated.as_ref());
         terminated.and_then(|t| t.container_id.as_ref()).filter(|id| !id.is_empty()).map(bare)
     };
@@ -172,6 +206,9 @@ fn choose(status: &ContainerStatus, previous: bool) -> Result<String, Missing> {
     }
     if let Some(id) = ended(&status.state).or(last) {
         return Ok(id);
+    }
+    if state.terminated.is_some() || status.last_state.as_ref().is_some_and(|s| s.terminated.is_some()) {
+        return Err(Missing::Terminated);
     }
     match state.waiting.and_then(|w| w.reason) {
         Some(reason) => Err(Missing::Waiting(reason)),
@@ -221,21 +258,34 @@ mod tests {
             Err("container \"c\" in pod \"p\" is waiting to start: ContainerCreating"),
         );
         check(json!({}), json!({}), false, Err("container \"c\" in pod \"p\" is waiting to start - no logs yet"));
+        let lost = json!({"terminated": {"exitCode": 137}});
+        check(lost.clone(), ended("old"), false, Ok("old"));
+        check(lost.clone(), json!({}), false, Err("container \"c\" in pod \"p\" is terminated"));
+        check(running(), lost, true, Err("previous terminated container \"c\" in pod \"p\" not found"));
     }
 
     #[test]
     fn queries_are_checked() {
-        let clock = stdx::clock::RealClock::shared();
-        let query = |pairs: &[(&str, &str)]| {
-            let pairs: Vec<_> = pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-            options(&pairs, &clock)
-        };
+        let now: Timestamp = "2026-01-01T00:01:00Z".parse().expect("a time");
+        let query = |text: &str| options(&crate::server::query(Some(text)), now);
         let (found, previous) =
-            query(&[("follow", "true"), ("tailLines", "5"), ("previous", "true"), ("limitBytes", "9")])
-                .expect("options");
-        assert!(found.follow && previous && found.tail == Some(5) && found.limit == Some(9));
-        assert!(query(&[("tailLines", "-1")]).is_err());
-        assert!(query(&[("sinceTime", "yesterday")]).is_err());
-        assert!(query(&[("stream", "x")]).is_err());
+            query("follow=true&tailLines=5&previous=true&limitBytes=9&stream=Stderr&timestamps").expect("options");
+        assert!(found.follow && previous && found.timestamps);
+        assert_eq!((found.tail, found.limit, found.stream), (Some(5), Some(9), Some(Stream::Stderr)));
+        let (found, previous) = query("follow=false&previous=0&tailLines=0&sinceSeconds=60").expect("options");
+        assert!(!found.follow && !previous);
+        assert_eq!((found.tail, found.since), (Some(0), "2026-01-01T00:00:00Z".parse().ok()));
+        assert!(query("sinceSeconds=9223372036854775807").is_ok_and(|(o, _)| o.since == Some(Timestamp::MIN)));
+        for (text, want) in [
+            ("tailLines=-1", Bad::Invalid),
+            ("limitBytes=0", Bad::Invalid),
+            ("sinceSeconds=0", Bad::Invalid),
+            ("sinceSeconds=1&sinceTime=2026-01-01T00:00:00Z", Bad::Invalid),
+            ("stream=x", Bad::Invalid),
+            ("tailLines=many", Bad::Unreadable),
+            ("sinceTime=yesterday", Bad::Unreadable),
+        ] {
+            assert_eq!(query(text), Err(want), "{text}");
+        }
     }
 }

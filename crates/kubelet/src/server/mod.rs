@@ -4,20 +4,46 @@
 pub mod auth;
 pub mod container_logs;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use http::{Method, StatusCode};
+use http::{HeaderValue, Method, StatusCode};
 use stdx::SharedClock;
+use stdx::shutdown::Stage;
+use tokio::sync::watch;
 use transport::{Handler, Request, Responding, Response};
 
-use crate::pods::Pods;
+use crate::sync::worker::View;
 use auth::Gate;
 
-/// The routes.
+/// The node's pods, as far as a server must know them.
+pub trait Pods: Send + Sync + 'static {
+    /// A pod by name, and what becomes of it.
+    fn find(&self, namespace: &str, name: &str) -> Option<watch::Receiver<View>>;
+    /// Every pod.
+    fn all(&self) -> Vec<View>;
+}
+
+impl Pods for crate::pods::Pods {
+    fn find(&self, namespace: &str, name: &str) -> Option<watch::Receiver<View>> {
+        self.find(namespace, name)
+    }
+
+    fn all(&self) -> Vec<View> {
+        self.all()
+    }
+}
+
+/// The routes, and what they answer from. Clones share it.
+#[derive(Clone)]
 pub struct Server {
-    pub pods: Arc<Pods>,
+    pub pods: Arc<dyn Pods>,
     pub gate: Gate,
     pub clock: SharedClock,
+    /// No log is read that is not beneath it.
+    pub log_root: PathBuf,
+    /// Streams end with it.
+    pub stage: Stage,
 }
 
 /// What a path asks for.
@@ -86,82 +112,67 @@ pub fn query(text: Option<&str>) -> Vec<(String, String)> {
 pub fn text(status: StatusCode, text: impl Into<String>) -> Response {
     let mut response = Response::new(transport::full(text.into()));
     *response.status_mut() = status;
-    let plain = http::HeaderValue::from_static("text/plain; charset=utf-8");
+    let plain = HeaderValue::from_static("text/plain; charset=utf-8");
     response.headers_mut().insert(http::header::CONTENT_TYPE, plain);
     response
 }
 
 impl Handler for Server {
     fn call(&self, request: Request) -> Responding {
-        let (pods, gate, clock) = (self.pods.clone(), self.gate.clone(), self.clock.clone());
-        Box::pin(async move { Ok(answer(pods, gate, clock, request.into_parts().0).await) })
+        let server = self.clone();
+        Box::pin(async move { Ok(server.answer(request.into_parts().0).await) })
     }
 }
 
-async fn answer(pods: Arc<Pods>, gate: Gate, clock: SharedClock, request: http::request::Parts) -> Response {
-    let user = match gate.authenticate(&request).await {
-        Ok(user) => user,
-        Err(response) => return *response,
-    };
-    let Some(route) = Route::parse(request.uri.path()) else {
-        return text(StatusCode::NOT_FOUND, "404 page not found\n");
-    };
-    if let Err(response) = gate.authorize(&user, &request.method, &route).await {
-        return *response;
-    }
-    if request.method != Method::GET {
-        return text(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed\n");
-    }
-    match route {
-        Route::Healthz => text(StatusCode::OK, "ok"),
-        Route::Pods => list(&pods),
-        Route::ContainerLogs { namespace, pod, container } => {
-            let query = query(request.uri.query());
-            container_logs::answer(&pods, &clock, &namespace, &pod, &container, &query).await
+impl Server {
+    async fn answer(&self, request: http::request::Parts) -> Response {
+        let user = match self.gate.authenticate(&request).await {
+            Ok(user) => user,
+            Err(response) => return *response,
+        };
+        // Who may not look learns nothing of what there is.
+        let route = Route::parse(request.uri.path());
+        let subresources = route.as_ref().map_or(&["proxy"][..], Route::subresources);
+        if let Err(response) = self.gate.authorize(&user, &request.method, subresources).await {
+            return *response;
+        }
+        let Some(route) = route else {
+            return text(StatusCode::NOT_FOUND, "404 page not found\n");
+        };
+        if request.method != Method::GET {
+            return text(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed");
+        }
+        match route {
+            Route::Healthz => text(StatusCode::OK, "ok"),
+            Route::Pods => list(&self.pods.all()),
+            Route::ContainerLogs { namespace, pod, container } => {
+                let query = query(request.uri.query());
+                container_logs::answer(self, &namespace, &pod, &container, &query).await
+            }
         }
     }
 }
 
 /// The pods as this kubelet sees them.
-fn list(pods: &Pods) -> Response {
-    let mut items = Vec::new();
-    for view in pods.all() {
+fn list(views: &[View]) -> Response {
+    let object = |view: &View| {
         let mut object = api::types::core::v1::Pod::clone(view.pod.object());
         object.status = Some(view.status.as_ref().clone());
-        match serde_json::to_value(&object) {
-            Ok(value) => items.push(value),
-            Err(error) => return text(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
-        }
-    }
+        serde_json::to_value(&object)
+    };
+    let items = match views.iter().map(object).collect::<Result<Vec<_>, _>>() {
+        Ok(items) => items,
+        Err(error) => return text(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+    };
     let list = serde_json::json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items});
-    let mut response = Response::new(transport::full(list.to_string()));
-    let json = http::HeaderValue::from_static("application/json");
-    response.headers_mut().insert(http::header::CONTENT_TYPE, json);
+    let bytes = match api::schema::of("", "v1", "PodList") {
+        Some(schema) => machinery::encode::json(&list, &schema),
+        None => list.to_string().into_bytes(),
+    };
+    let mut response = Response::new(transport::full(bytes));
+    response.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn routes() {
-        assert_eq!(Route::parse("/healthz"), Some(Route::Healthz));
-        assert_eq!(Route::parse("/pods"), Some(Route::Pods));
-        let logs = |n: &str, p: &str, c: &str| {
-            Some(Route::ContainerLogs { namespace: n.into(), pod: p.into(), container: c.into() })
-        };
-        assert_eq!(Route::parse("/containerLogs/ns/p/c"), logs("ns", "p", "c"));
-        assert_eq!(Route::parse("/containerLogs/ns/p%2d1/c%2F.."), logs("ns", "p-1", "c/.."));
-        for bad in ["/", "/containerLogs/ns/p", "/containerLogs/ns/p/c/d", "/exec/ns/p/c", "/%ff", "/%", "/pods/x"] {
-            assert_eq!(Route::parse(bad), None, "{bad}");
-        }
-    }
-
-    #[test]
-    fn queries() {
-        let got = query(Some("follow=true&sinceTime=2026-01-01T00%3A00%3A00Z&x&a+b=%2B"));
-        let pairs: Vec<(&str, &str)> = got.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
-        assert_eq!(pairs, [("follow", "true"), ("sinceTime", "2026-01-01T00:00:00Z"), ("x", ""), ("a b", "+")]);
-    }
-}
+mod tests;
