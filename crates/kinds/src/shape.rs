@@ -88,6 +88,9 @@ pub struct Shape {
     pub propagation: Propagation,
     /// Sent as a warning with every answer about this resource; empty for those without.
     pub deprecation: &'static str,
+    /// Selectable fields that the watch cache indexes: lists and watches that name one do not look
+    /// at all objects.
+    pub indexed: &'static [&'static str],
 }
 
 impl Shape {
@@ -121,6 +124,7 @@ impl Shape {
             unconditional_update: true,
             propagation: Propagation::Background,
             deprecation: "",
+            indexed: &[],
         }
     }
 
@@ -235,6 +239,13 @@ impl Shape {
     #[must_use]
     pub const fn deprecated(mut self, warning: &'static str) -> Self {
         self.deprecation = warning;
+        self
+    }
+
+    /// Selectable fields by which objects are found without a walk over all.
+    #[must_use]
+    pub const fn indexed(mut self, fields: &'static [&'static str]) -> Self {
+        self.indexed = fields;
         self
     }
 

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kinds::{AnyKind, Shape};
+use kinds::AnyKind;
 use machinery::status::{self, Status};
 use parking_lot::RwLock;
 use stdx::SharedClock;
@@ -54,11 +54,6 @@ impl Default for Limits {
     }
 }
 
-/// Fields that have an index: a node's lists and watches of its pods must not look at all others.
-fn indexed(shape: &Shape) -> &'static [&'static str] {
-    if shape.group.is_empty() && shape.plural == "pods" { &["spec.nodeName"] } else { &[] }
-}
-
 const LIST_TOO_OLD: &str = "The resourceVersion for the provided list is too old.";
 
 /// The cache of one kind.
@@ -92,7 +87,7 @@ impl Cacher {
         reached: watch::Receiver<u64>,
     ) -> Self {
         let state = State {
-            tables: Tables::new(indexed(kind.shape())),
+            tables: Tables::new(kind.shape().indexed),
             ring: VecDeque::new(),
             ring_bytes: 0,
             floor: 0,
@@ -196,7 +191,7 @@ impl Cacher {
 
     /// Begins anew with these objects at `revision`; all watches end.
     pub(super) fn replace(&self, objects: Vec<Arc<CachedObject>>, revision: u64) {
-        let mut tables = Tables::new(indexed(self.kind.shape()));
+        let mut tables = Tables::new(self.kind.shape().indexed);
         for object in &objects {
             tables.set(&object.key, Some(object));
         }

@@ -29,6 +29,8 @@ impl Kind for Pod {
         .categories(&["all"])
         .status()
         .status_keeps(&["ownerReferences"])
+        // A node lists and watches its own pods, among those of all others.
+        .indexed(&["spec.nodeName"])
         .subresources(&[
             Subresource { name: "binding", group: "", version: "", kind: "Binding", verbs: &["create"] },
             Subresource { name: "log", group: "", version: "", kind: "Pod", verbs: &["get"] },
