@@ -11,12 +11,12 @@
 //! A dry run is the same with a store that does not write and claims that are not taken.
 
 use bytes::Bytes;
-use kinds::{AnyKind, Claim, Ctx, User, Verb};
+use kinds::{AnyKind, Claim, Ctx, Keep, User, Verb};
 use machinery::managed::{self, Manager};
 use machinery::status::{self, GroupResource, Status};
 use machinery::{encode, meta, names};
 use serde_json::Value;
-use storage::{Committed, Expect, Op, Urgency};
+use storage::{Expect, Op, Urgency};
 
 use super::catalogue::Resource;
 use super::claims::{Fulfilled, Owner};
@@ -119,17 +119,19 @@ pub async fn create(write: &Write<'_>, object: Value) -> status::Result<Written>
             let finished = kind.finish(&ctx, &mut named, None)?;
             write.refuse(&named, &finished.errors)?;
             write.validate(Verb::Create, None, Some(&named), &name).await?;
-            let committed = write.put(&named, Expect::Absent, &name).await?;
-            Ok((finished.warnings, committed))
+            match write.put(&named, Expect::Absent, &name).await? {
+                Swap::Done(revision) => Ok((finished.warnings, revision)),
+                Swap::Lost => Err(Status::already_exists(&resource, &name)),
+            }
         }
         .await;
         match outcome {
-            Ok((more, committed)) => {
+            Ok((more, revision)) => {
                 warnings.extend(more);
                 write.keep(claimed).await;
-                if let Some(committed) = committed {
-                    meta::set_resource_version(&mut named, &committed.revision.to_string());
-                    write.record("create", &named, committed.revision);
+                if let Some(revision) = revision {
+                    meta::set_resource_version(&mut named, &revision.to_string());
+                    write.record("create", &named, revision);
                 }
                 return Ok(Written { object: named, created: true, changed: true, warnings });
             }
@@ -282,23 +284,18 @@ impl<'a> Write<'a> {
             // What seems to change nothing must be compared with what is there now.
             return Ok(current.fresh.then_some((false, current.revision)));
         }
-        let expect = Expect::At(current.revision);
-        if deletion::is_released(kind, new) {
-            let revision = match self.remove(old, current.revision).await? {
-                Removal::Done(revision) => revision,
-                Removal::Conflict => return Ok(None),
-            };
-            return Ok(Some((true, revision)));
+        let released = deletion::is_released(kind, new);
+        let swap = if released {
+            self.remove(old, current.revision).await?
+        } else {
+            self.put(new, Expect::At(current.revision), self.name).await?
+        };
+        let Swap::Done(revision) = swap else { return Ok(None) };
+        let revision = revision.unwrap_or(current.revision);
+        if !released {
+            self.record("update", new, revision);
         }
-        match self.put(new, expect, self.name).await {
-            Ok(Some(committed)) => {
-                self.record("update", new, committed.revision);
-                Ok(Some((true, committed.revision)))
-            }
-            Ok(None) => Ok(Some((true, current.revision))),
-            Err(status) if status.is(SWAP_FAILED) => Ok(None),
-            Err(status) => Err(status),
-        }
+        Ok(Some((true, revision)))
     }
 
     async fn try_delete(
@@ -315,25 +312,19 @@ impl<'a> Write<'a> {
             // As the cache has it, which may be behind.
             deletion::Step::Pending if !current.fresh => Ok(None),
             deletion::Step::Pending => Ok(Some(Deleted::Marked(object.clone()))),
-            deletion::Step::Remove => match self.remove(object, current.revision).await? {
-                Removal::Conflict => Ok(None),
-                Removal::Done(revision) => {
-                    let mut last = object.clone();
-                    meta::set_resource_version(&mut last, &revision.to_string());
-                    Ok(Some(Deleted::Gone(last)))
-                }
-            },
+            deletion::Step::Remove => {
+                let Swap::Done(revision) = self.remove(object, current.revision).await? else { return Ok(None) };
+                let mut last = object.clone();
+                meta::set_resource_version(&mut last, &revision.unwrap_or(current.revision).to_string());
+                Ok(Some(Deleted::Gone(last)))
+            }
             deletion::Step::Mark(mut marked) => {
-                match self.put(&marked, Expect::At(current.revision), self.name).await {
-                    Ok(committed) => {
-                        let revision = committed.map_or(current.revision, |c| c.revision);
-                        self.record("delete", &marked, revision);
-                        meta::set_resource_version(&mut marked, &revision.to_string());
-                        Ok(Some(Deleted::Marked(marked)))
-                    }
-                    Err(status) if status.is(SWAP_FAILED) => Ok(None),
-                    Err(status) => Err(status),
-                }
+                let swap = self.put(&marked, Expect::At(current.revision), self.name).await?;
+                let Swap::Done(revision) = swap else { return Ok(None) };
+                let revision = revision.unwrap_or(current.revision);
+                self.record("delete", &marked, revision);
+                meta::set_resource_version(&mut marked, &revision.to_string());
+                Ok(Some(Deleted::Marked(marked)))
             }
         }
     }
@@ -482,50 +473,46 @@ impl<'a> Write<'a> {
         encode::json(&stored, &kind.stored_as().unwrap_or(kind).schema()).into()
     }
 
-    /// Swaps the object in; `None` in a dry run.
-    async fn put(&self, object: &Value, expect: Expect, name: &str) -> status::Result<Option<Committed>> {
+    /// Swaps the object in.
+    async fn put(&self, object: &Value, expect: Expect, name: &str) -> status::Result<Swap> {
         let key = self.resource.key(self.namespace, name);
         let value = self.stored(object);
         if self.dry_run {
-            return if expect == Expect::Absent { self.dry_create(&key, name).await.map(|()| None) } else { Ok(None) };
+            let lost = expect == Expect::Absent && self.exists(&key).await?;
+            return Ok(if lost { Swap::Lost } else { Swap::Done(None) });
         }
-        let urgency =
-            if self.resource.shape().keep == kinds::shape::Keep::Relaxed { Urgency::Relaxed } else { Urgency::Now };
+        let urgency = if self.resource.shape().keep == Keep::Relaxed { Urgency::Relaxed } else { Urgency::Now };
         let op = Op::Put { key: Bytes::from(key.into_bytes()), value, expect, urgency };
         match self.resource.store()?.commit(op).await {
-            Ok(committed) => Ok(Some(committed)),
-            Err(storage::Error::Conflict { .. }) if expect == Expect::Absent => {
-                Err(Status::already_exists(&self.resource.group_resource(), name))
-            }
-            Err(storage::Error::Conflict { .. }) => Err(swap_failed()),
+            Ok(committed) => Ok(Swap::Done(Some(committed.revision))),
+            Err(storage::Error::Conflict { .. }) => Ok(Swap::Lost),
             Err(error) => Err(self.storage_error(error)),
         }
     }
 
-    async fn dry_create(&self, key: &str, name: &str) -> status::Result<()> {
-        match self.resource.store()?.get(key.as_bytes()).await {
-            Ok(None) => Ok(()),
-            Ok(Some(_)) => Err(Status::already_exists(&self.resource.group_resource(), name)),
-            Err(error) => Err(self.storage_error(error)),
-        }
+    async fn exists(&self, key: &str) -> status::Result<bool> {
+        let found = self.resource.store()?.get(key.as_bytes()).await;
+        found.map(|entry| entry.is_some()).map_err(|error| self.storage_error(error))
     }
 
     /// Removes the object and gives back what it held.
-    async fn remove(&self, object: &Value, revision: u64) -> status::Result<Removal> {
+    async fn remove(&self, object: &Value, revision: u64) -> status::Result<Swap> {
         if self.dry_run {
-            return Ok(Removal::Done(revision));
+            return Ok(Swap::Done(None));
         }
         let key = Bytes::from(self.resource.key(self.namespace, self.name).into_bytes());
         match self.resource.store()?.commit(Op::Delete { key, expect: Expect::At(revision) }).await {
             Ok(committed) => {
                 self.record("delete", object, committed.revision);
-                let held = self.resource.kind.held(object)?;
-                if !held.is_empty() {
-                    self.server.claims.release(&self.owner(self.name), &held).await;
+                match self.resource.kind.held(object) {
+                    Ok(held) if held.is_empty() => {}
+                    Ok(held) => self.server.claims.release(&self.owner(self.name), &held).await,
+                    // It is gone all the same; what it held the repair loop finds.
+                    Err(error) => tracing::warn!(name = self.name, %error, "cannot tell what a deleted object held"),
                 }
-                Ok(Removal::Done(committed.revision))
+                Ok(Swap::Done(Some(committed.revision)))
             }
-            Err(storage::Error::Conflict { current: Some(_) }) => Ok(Removal::Conflict),
+            Err(storage::Error::Conflict { current: Some(_) }) => Ok(Swap::Lost),
             Err(storage::Error::Conflict { current: None }) => {
                 Err(Status::not_found(&self.resource.group_resource(), self.name))
             }
@@ -550,15 +537,10 @@ struct Claimed {
     release: Vec<Claim>,
 }
 
-/// Whether a removal happened.
-enum Removal {
-    Done(u64),
-    Conflict,
-}
-
-/// The reason of a Status that never leaves this file.
-const SWAP_FAILED: &str = "SwapFailed";
-
-fn swap_failed() -> Box<Status> {
-    Status::new(409, SWAP_FAILED, "the object changed meanwhile")
+/// What became of a compare-and-swap.
+enum Swap {
+    /// It happened, at this revision; a dry run has none.
+    Done(Option<u64>),
+    /// Somebody else wrote first.
+    Lost,
 }
