@@ -55,13 +55,12 @@ async fn world(name: &str) -> World {
         Identity::from_pem(issued.certificate.as_bytes(), issued.key.as_bytes()).expect("identity")
     };
     let own = issue(&Request::client("kube-apiserver-kubelet-client", "system:masters"));
-    let roots = (*authority.roots().expect("roots")).clone();
+    let roots = authority.roots().expect("roots");
     let client = Arc::new(tls::client(&clock, roots, Some(own)).expect("TLS"));
     let server = Server::start_with(|config| config.kubelet_client = Some(client)).await;
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("bind");
     let port = listener.local_addr().expect("address").port();
-    let config =
-        tls::server(&clock, issue(&Request::server(format!("system:node:{name}"), [name])), true).expect("TLS");
+    let config = tls::server(&clock, issue(&Request::server(format!("system:node:{name}"), [name]))).expect("TLS");
     let serving = Stage::new();
     let stage = serving.clone();
     serving.spawn(async move {

@@ -35,7 +35,7 @@ async fn open() -> Open {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("bind");
     let address = listener.local_addr().expect("address");
     let own = identity(&authority, &Request::server("kube-apiserver", ["kubernetes"]), now);
-    let config = tls::server(&server.clock, own, true).expect("TLS");
+    let config = tls::server(&server.clock, own).expect("TLS");
     let (api, stage) = (server.api.clone(), serving.clone());
     let ended = tokio::spawn(async move { api.serve(listener, config, &stage).await });
     Open { server, authority, address, serving, ended }
@@ -47,8 +47,8 @@ impl Open {
     }
 
     fn client(&self, shown: Option<Arc<Identity>>, http2: bool) -> Client {
-        let roots = (*self.authority.roots().expect("roots")).clone();
-        let config = tls::client(&self.server.clock, roots, shown).expect("TLS");
+        let roots = self.authority.roots().expect("roots");
+        let config = tls::client(&self.server.clock, roots, shown.map(|own| own as _)).expect("TLS");
         let made = if http2 {
             Https::new(&self.target(), &config, &self.server.clock)
         } else {

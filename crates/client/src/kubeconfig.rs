@@ -134,7 +134,8 @@ impl Connection {
     /// Dials the server, showing the client certificate if there is one. Tokens are the client's.
     pub fn dial(&self, clock: &SharedClock) -> Result<SharedHandler, Error> {
         let roots = tls::roots(&self.ca_pem).map_err(content)?;
-        let config = tls::client(clock, roots, self.identity()?).map_err(content)?;
+        let identity = self.identity()?.map(|own| own as _);
+        let config = tls::client(clock, roots, identity).map_err(content)?;
         Ok(Arc::new(Https::new(&self.target()?, &config, clock).map_err(content)?))
     }
 

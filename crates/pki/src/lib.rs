@@ -16,7 +16,6 @@ pub mod identity;
 pub mod keeper;
 pub mod layout;
 pub mod renewal;
-pub mod tls;
 pub mod token_key;
 
 pub use authority::Authority;

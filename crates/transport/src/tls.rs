@@ -118,29 +118,26 @@ pub fn unix_time(clock: &SharedClock) -> Option<UnixTime> {
     Some(UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds)))
 }
 
-/// A server's TLS: HTTP/2 and HTTP/1.1. With `ask_client`, clients may show a certificate, and
-/// must then prove that they hold its key; who signed it is judged per request, so that a
-/// certificate that is not trusted (any more) gets a 401 and not a broken connection.
-pub fn server(clock: &SharedClock, identity: Arc<Identity>, ask_client: bool) -> Result<ServerConfig, Error> {
+/// A server's TLS: HTTP/2 and HTTP/1.1. Clients may show a certificate, and must then prove that
+/// they hold its key; who signed it is judged per request, so that a certificate that is not trusted
+/// (any more) gets a 401 and not a broken connection.
+pub fn server(clock: &SharedClock, identity: Arc<dyn ResolvesServerCert>) -> Result<ServerConfig, Error> {
     let provider = provider();
     let algorithms = provider.signature_verification_algorithms;
-    let builder = ServerConfig::builder_with_details(provider, Arc::new(Wall(clock.clone())))
-        .with_safe_default_protocol_versions()?;
-    let builder = if ask_client {
-        builder.with_client_cert_verifier(Arc::new(PossessionVerifier { algorithms }))
-    } else {
-        builder.with_no_client_auth()
-    };
-    let mut config = builder.with_cert_resolver(identity);
+    let mut config = ServerConfig::builder_with_details(provider, Arc::new(Wall(clock.clone())))
+        .with_safe_default_protocol_versions()?
+        .with_client_cert_verifier(Arc::new(PossessionVerifier { algorithms }))
+        .with_cert_resolver(identity);
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
 }
 
-/// A client's TLS: trusts `roots`, shows `identity` when there is one.
+/// A client's TLS: trusts `roots`, shows `identity` when there is one. Who dials with it names the
+/// protocols ([`crate::dial`]).
 pub fn client(
     clock: &SharedClock,
-    roots: RootCertStore,
-    identity: Option<Arc<Identity>>,
+    roots: impl Into<Arc<RootCertStore>>,
+    identity: Option<Arc<dyn ResolvesClientCert>>,
 ) -> Result<ClientConfig, Error> {
     let builder = ClientConfig::builder_with_details(provider(), Arc::new(Wall(clock.clone())))
         .with_safe_default_protocol_versions()?

@@ -59,7 +59,7 @@ async fn start(identity: Arc<Identity>, limits: Limits) -> Server {
     let stage = Stage::new();
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
     let address = listener.local_addr().expect("address").to_string();
-    let config = tls::server(&clock, identity, true).expect("config");
+    let config = tls::server(&clock, identity).expect("config");
     let (served, until) = (clock.clone(), stage.clone());
     let ended = tokio::spawn(async move { serve(listener, config, Arc::new(Echo), limits, served, &until).await });
     Server { address, clock, stage, ended }

@@ -10,6 +10,7 @@ use pki::layout::Purpose;
 use pki::{Authority, Keeper, Layout, Request, SigningKey};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use stdx::SharedClock;
+use transport::tls;
 
 /// The authorities and the identities they issued.
 pub struct Identities {
@@ -47,7 +48,7 @@ impl Identities {
     /// The API server's side of TLS.
     pub fn api_server(&self, domain: &str, service: IpAddr, addresses: Vec<IpAddr>) -> Result<ServerConfig> {
         let keeper = self.keeper("apiserver", Request::api_server(domain, Some(service), addresses))?;
-        Ok(pki::tls::server(keeper, Some(self.client_roots()?), &self.clock)?)
+        Ok(tls::server(&self.clock, keeper)?)
     }
 
     /// The kubelet's side of TLS.
@@ -55,14 +56,14 @@ impl Identities {
         let mut request = Request::server(format!("system:node:{node}"), [node]).with_addresses([address]);
         request.organization = "system:nodes".into();
         let keeper = self.keeper("kubelet-server", request)?;
-        Ok(pki::tls::server(keeper, Some(self.client_roots()?), &self.clock)?)
+        Ok(tls::server(&self.clock, keeper)?)
     }
 
     /// How the API server dials kubelets.
     pub fn kubelet_client(&self) -> Result<Arc<ClientConfig>> {
         let request = Request::client("kube-apiserver-kubelet-client", "system:masters");
         let keeper = self.keeper("apiserver-kubelet-client", request)?;
-        Ok(Arc::new(pki::tls::client(self.cluster.roots()?, Some(keeper), &self.clock)?))
+        Ok(Arc::new(tls::client(&self.clock, self.cluster.roots()?, Some(keeper))?))
     }
 
     /// A kubeconfig for a user of this cluster.

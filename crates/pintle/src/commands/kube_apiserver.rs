@@ -14,6 +14,7 @@ use pki::SigningKey;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use stdx::shutdown::Stage;
 use stdx::{Rng, SharedClock};
+use transport::tls;
 
 use crate::cluster::address;
 use crate::cluster::identities::Identities;
@@ -80,7 +81,7 @@ fn read(path: &Path) -> Result<Vec<u8>> {
 }
 
 fn roots(path: &Path) -> Result<Arc<RootCertStore>> {
-    let roots = transport::tls::roots(&read(path)?).with_context(|| path.display().to_string())?;
+    let roots = tls::roots(&read(path)?).with_context(|| path.display().to_string())?;
     Ok(Arc::new(roots))
 }
 
@@ -96,8 +97,8 @@ fn ports(range: &str) -> Result<(u16, u16)> {
 impl KubeApiServer {
     fn tls(&self, identities: &Identities, clock: &SharedClock, address: IpAddr) -> Result<ServerConfig> {
         if let (Some(certificate), Some(key)) = (&self.tls_cert_file, &self.tls_private_key_file) {
-            let identity = transport::tls::Identity::from_pem(&read(certificate)?, &read(key)?)?;
-            return Ok(transport::tls::server(clock, identity, true)?);
+            let identity = tls::Identity::from_pem(&read(certificate)?, &read(key)?)?;
+            return Ok(tls::server(clock, identity)?);
         }
         let service = self.service_cluster_ip_range.hosts().next().context("an empty Service range")?;
         identities.api_server(&self.cluster_domain, service, vec![address, self.bind_address])
@@ -106,13 +107,10 @@ impl KubeApiServer {
     fn kubelet_client(&self, identities: &Identities, clock: &SharedClock) -> Result<Arc<ClientConfig>> {
         let Some(authority) = &self.kubelet_certificate_authority else { return identities.kubelet_client() };
         let identity = match (&self.kubelet_client_certificate, &self.kubelet_client_key) {
-            (Some(certificate), Some(key)) => {
-                Some(transport::tls::Identity::from_pem(&read(certificate)?, &read(key)?)?)
-            }
+            (Some(certificate), Some(key)) => Some(tls::Identity::from_pem(&read(certificate)?, &read(key)?)? as _),
             _ => None,
         };
-        let roots = RootCertStore::clone(&*roots(authority)?);
-        Ok(Arc::new(transport::tls::client(clock, roots, identity)?))
+        Ok(Arc::new(tls::client(clock, roots(authority)?, identity)?))
     }
 }
 
