@@ -16,7 +16,7 @@ use stdx::shutdown::Stage;
 use stdx::{Rng, SharedClock};
 
 use crate::service_pods;
-use crate::views::{BareView, DeploymentView, LeaseView, NodeView, PodView, ReplicaSetView, ServiceView};
+use crate::views::{BareView, LeaseView, NodeView, PodView, SelectorView, ServiceView};
 use crate::writer::Writer;
 use crate::{Identities, Options};
 
@@ -35,8 +35,8 @@ struct Shared {
     reader: Client,
     pods: OnceLock<Informer<PodView>>,
     nodes: OnceLock<Informer<NodeView>>,
-    deployments: OnceLock<Informer<DeploymentView>>,
-    replica_sets: OnceLock<Informer<ReplicaSetView>>,
+    deployments: OnceLock<Informer<SelectorView>>,
+    replica_sets: OnceLock<Informer<SelectorView>>,
     services: OnceLock<Informer<ServiceView>>,
     slices: OnceLock<Informer<BareView>>,
     endpoints: OnceLock<Informer<BareView>>,
@@ -109,14 +109,14 @@ impl Context {
         self.shared.nodes.get_or_init(start).clone()
     }
 
-    pub(crate) fn deployments(&self) -> Informer<DeploymentView> {
+    pub(crate) fn deployments(&self) -> Informer<SelectorView> {
         let start = || self.begin(self.builder(Resource::of::<apps::Deployment>()));
         self.shared.deployments.get_or_init(start).clone()
     }
 
-    pub(crate) fn replica_sets(&self) -> Informer<ReplicaSetView> {
+    pub(crate) fn replica_sets(&self) -> Informer<SelectorView> {
         let start = || {
-            let builder = self.builder::<ReplicaSetView>(Resource::of::<apps::ReplicaSet>());
+            let builder = self.builder::<SelectorView>(Resource::of::<apps::ReplicaSet>());
             self.begin(builder.index_owners().index_labels())
         };
         self.shared.replica_sets.get_or_init(start).clone()

@@ -150,15 +150,10 @@ pub(crate) fn is_terminating(pod: &CachedPod) -> bool {
     !pod.view.is_finished() && pod.meta.is_deleting()
 }
 
+/// What owners say about what they own: Deployments, ReplicaSets.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct DeploymentView {
-    pub spec: SelectorSpec,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct ReplicaSetView {
+pub(crate) struct SelectorView {
     pub spec: SelectorSpec,
 }
 

@@ -18,13 +18,12 @@ use client::waits::Publisher;
 use client::{Cached, Change, DeleteParams, Error, Informer, Key, Queue, Resource, Result};
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentStatus, ReplicaSet};
 use machinery::labels::Selector;
-use serde_json::Value;
 use stdx::SharedClock;
 
-use crate::claims::{self, Claim};
+use crate::claims::{self, Claimer};
 use crate::context::Context;
 use crate::templates;
-use crate::views::{DeploymentView, PodView, ReplicaSetView};
+use crate::views::{PodView, SelectorView};
 use crate::writer::{Writer, revision};
 use model::{REVISION, Rollout, Set};
 use plan::{Plan, Seen};
@@ -32,8 +31,8 @@ use plan::{Plan, Seen};
 const WAIT: &str = "ReplicaSetNotCreated";
 
 struct Controller {
-    deployments: Informer<DeploymentView>,
-    replica_sets: Informer<ReplicaSetView>,
+    deployments: Informer<SelectorView>,
+    replica_sets: Informer<SelectorView>,
     pods: Informer<PodView>,
     writer: Writer,
     waits: Publisher,
@@ -74,95 +73,33 @@ impl Controller {
             keys.add_caused(change.object().meta.key(), own.deployments.cause(change.object()));
         });
         let (own, keys) = (self.clone(), queue.clone());
-        self.replica_sets.subscribe(move |change| own.set_changed(change, &keys));
+        self.replica_sets.subscribe(move |change| {
+            for key in claims::concerned(&own.deployments, change) {
+                keys.add_caused(key, own.replica_sets.cause(change.object()));
+            }
+        });
         // The last pod of the old template lets Recreate go on.
         let (own, keys) = (self.clone(), queue.clone());
         self.pods.subscribe(move |change| {
             let Change::Deleted(pod) = change else { return };
             let Some(owner) = pod.meta.controller().filter(|o| o.kind == "ReplicaSet") else { return };
             let Some(set) = own.replica_sets.find(&pod.meta.namespace, &owner.name) else { return };
-            if let Some(key) = own.controller_of(&set) {
+            if let Some(key) = claims::owner_of(&own.deployments, &set) {
                 keys.add_caused(key, own.pods.cause(pod));
             }
         });
     }
 
-    fn set_changed(&self, change: &Change<ReplicaSetView>, queue: &Queue<Key>) {
-        let set = change.object();
-        for side in [Some(set), change.old()].into_iter().flatten() {
-            if let Some(key) = self.controller_of(side) {
-                queue.add_caused(key, self.replica_sets.cause(set));
-            }
-        }
-        if let (None, Change::Applied { old, new }) = (set.meta.controller(), change) {
-            let is_news =
-                old.as_ref().is_none_or(|o| o.meta.labels != new.meta.labels || o.meta.controller().is_some());
-            if is_news && !new.meta.is_deleting() {
-                for deployment in self.deployments.list_namespace(&new.meta.namespace) {
-                    let selector = api::selector_or_nothing(deployment.view.spec.selector.as_ref());
-                    if selector.is_ok_and(|s| s.matches(&new.meta.labels)) {
-                        queue.add_caused(deployment.meta.key(), self.replica_sets.cause(set));
-                    }
-                }
-            }
-        }
-    }
-
-    fn controller_of(&self, set: &Cached<ReplicaSetView>) -> Option<Key> {
-        let owner = set.meta.controller().filter(|o| o.kind == "Deployment")?;
-        let deployment = self.deployments.find(&set.meta.namespace, &owner.name)?;
-        (deployment.meta.uid == owner.uid).then(|| deployment.meta.key())
-    }
-
     /// The ReplicaSets that are the Deployment's, after adoption and release.
-    async fn claim(&self, deployment: &Cached<DeploymentView>, selector: &Selector, pass: &Pass) -> Result<Vec<Value>> {
-        let namespace = &deployment.meta.namespace;
-        let mut mine = self.replica_sets.by_index(OWNER, &deployment.meta.uid);
-        let orphans = self.replica_sets.select(namespace, selector);
-        mine.extend(orphans.into_iter().filter(|s| s.meta.controller().is_none()));
-        let owner = templates::controller(&self.resource, &deployment.meta);
-        let mut claimed = Vec::new();
-        let mut may_adopt = None;
-        for set in mine {
-            let name = &set.meta.name;
-            match claims::judge(&deployment.meta, selector, &set.meta) {
-                Claim::Keep => claimed.push(set.decode()?),
-                Claim::Ignore => {}
-                Claim::Adopt => {
-                    let allowed = match may_adopt {
-                        Some(allowed) => allowed,
-                        None => *may_adopt.insert(self.is_alive(deployment).await?),
-                    };
-                    if !allowed {
-                        continue;
-                    }
-                    let patch = claims::adopt(&owner, &set.meta);
-                    match self.writer.patch(&self.set_resource, namespace, name, &patch).await {
-                        Ok(object) => {
-                            pass.hold(self.replica_sets.reached(revision(&object)));
-                            claimed.push(object);
-                        }
-                        Err(error) if error.is_not_found() => {}
-                        Err(error) => return Err(error),
-                    }
-                }
-                Claim::Release => {
-                    let patch = claims::release(&deployment.meta, &set.meta);
-                    match self.writer.patch(&self.set_resource, namespace, name, &patch).await {
-                        Ok(object) => pass.hold(self.replica_sets.reached(revision(&object))),
-                        Err(error) if error.is_not_found() || error.is_invalid() => {}
-                        Err(error) => return Err(error),
-                    }
-                }
-            }
-        }
-        Ok(claimed)
-    }
-
-    async fn is_alive(&self, deployment: &Cached<DeploymentView>) -> Result<bool> {
-        let api = self.writer.client.dynamic(self.resource.clone()).namespace(&deployment.meta.namespace);
-        let fresh = api.find(&deployment.meta.name).await?;
-        Ok(fresh.is_some_and(|f| machinery::meta::uid(&f) == deployment.meta.uid && !machinery::meta::is_deleting(&f)))
+    async fn claim(&self, deployment: &Cached<SelectorView>, selector: &Selector, pass: &Pass) -> Result<Vec<Set>> {
+        let claimer = Claimer {
+            writer: &self.writer,
+            kind: &self.resource,
+            owner: &deployment.meta,
+            objects: &self.replica_sets,
+        };
+        let claimed = claimer.settle(selector, |_| true, pass).await?.into_iter();
+        claimed.map(|set| Ok(Set::of(set.adopted.map_or_else(|| set.cached.decode(), Ok)?))).collect()
     }
 
     /// Makes the new ReplicaSet. False when its name is taken by another template: the caller
@@ -301,7 +238,7 @@ impl Reconcile for Controller {
             }
             return Ok(Next::Done);
         }
-        let sets: Vec<Set> = self.claim(&cached, &selector, pass).await?.into_iter().map(Set::of).collect();
+        let sets = self.claim(&cached, &selector, pass).await?;
         let pods = sets.iter().flat_map(|s| self.pods.by_index(OWNER, &s.uid).into_iter().map(|p| (s.uid.clone(), p)));
         let pod_owners = pods.filter(|(_, p)| !p.view.is_finished()).map(|(uid, _)| uid).collect();
         let now = self.clock.wall();

@@ -14,7 +14,7 @@ use client::controller::{self, Next, Pass, Reconcile};
 use client::events::{Reference, Type};
 use client::informer::OWNER;
 use client::waits::Publisher;
-use client::{Change, DeleteParams, Error, Informer, Key, Queue, Resource, Result};
+use client::{Cached, Change, DeleteParams, Error, Informer, Key, Queue, Resource, Result};
 use futures::future::join_all;
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::Pod;
@@ -22,10 +22,10 @@ use machinery::labels::{Labels, Selector};
 use serde_json::{Value, json};
 use stdx::SharedClock;
 
-use crate::claims::{self, Claim};
+use crate::claims::{self, Claimer};
 use crate::context::Context;
 use crate::templates;
-use crate::views::{CachedPod, PodView, ReplicaSetView, is_active};
+use crate::views::{CachedPod, PodView, SelectorView, is_active};
 use crate::writer::{Writer, revision};
 use plan::{Action, Outcome, Seen};
 
@@ -33,7 +33,7 @@ use plan::{Action, Outcome, Seen};
 const WAIT: &str = "PodsNotCreated";
 
 struct Controller {
-    replica_sets: Informer<ReplicaSetView>,
+    replica_sets: Informer<SelectorView>,
     pods: Informer<PodView>,
     writer: Writer,
     waits: Publisher,
@@ -72,105 +72,22 @@ impl Controller {
             keys.add_caused(change.object().meta.key(), own.replica_sets.cause(change.object()));
         });
         let (own, keys) = (self.clone(), queue.clone());
-        self.pods.subscribe(move |change| own.pod_changed(change, &keys));
-    }
-
-    fn pod_changed(&self, change: &Change<PodView>, queue: &Queue<Key>) {
-        let pod = change.object();
-        let cause = || self.pods.cause(pod);
-        for side in [Some(pod), change.old()].into_iter().flatten() {
-            if let Some(key) = self.controller_of(side) {
-                queue.add_caused(key, cause());
+        self.pods.subscribe(move |change| {
+            for key in claims::concerned(&own.replica_sets, change) {
+                keys.add_caused(key, own.pods.cause(change.object()));
             }
-        }
-        // An orphan that came or changed its labels may be wanted by any set of its namespace.
-        if let (None, Change::Applied { old, new }) = (pod.meta.controller(), change) {
-            let is_news =
-                old.as_ref().is_none_or(|o| o.meta.labels != new.meta.labels || o.meta.controller().is_some());
-            if is_news && !new.meta.is_deleting() {
-                for set in self.replica_sets.list_namespace(&new.meta.namespace) {
-                    let selector = api::selector_or_nothing(set.view.spec.selector.as_ref());
-                    if selector.is_ok_and(|s| s.matches(&new.meta.labels)) {
-                        queue.add_caused(set.meta.key(), cause());
-                    }
-                }
-            }
-        }
+        });
     }
 
-    fn controller_of(&self, pod: &CachedPod) -> Option<Key> {
-        let owner = pod.meta.controller().filter(|o| o.kind == "ReplicaSet")?;
-        let set = self.replica_sets.find(&pod.meta.namespace, &owner.name)?;
-        (set.meta.uid == owner.uid).then(|| set.meta.key())
-    }
-
-    /// The pods that are the set's, after adoption and release.
-    async fn claim(
-        &self,
-        set: &client::Cached<ReplicaSetView>,
-        selector: &Selector,
-        pass: &Pass,
-    ) -> Result<Vec<Arc<CachedPod>>> {
-        let namespace = &set.meta.namespace;
-        let mut mine = self.pods.by_index(OWNER, &set.meta.uid);
-        mine.extend(self.pods.select(namespace, selector).into_iter().filter(|p| p.meta.controller().is_none()));
-        let owner = templates::controller(&self.resource, &set.meta);
-        let mut claimed = Vec::new();
-        let mut may_adopt = None;
-        for pod in mine {
-            let name = &pod.meta.name;
-            match claims::judge(&set.meta, selector, &pod.meta) {
-                Claim::Keep => claimed.push(pod),
-                Claim::Ignore => {}
-                // Finished orphans stay what they are.
-                Claim::Adopt if pod.view.is_finished() => {}
-                Claim::Adopt => {
-                    // The cache may not know yet that the set is going: ask once.
-                    let allowed = match may_adopt {
-                        Some(allowed) => allowed,
-                        None => *may_adopt.insert(self.is_alive(set).await?),
-                    };
-                    if !allowed {
-                        continue;
-                    }
-                    match self
-                        .writer
-                        .patch(&self.pod_resource, namespace, name, &claims::adopt(&owner, &pod.meta))
-                        .await
-                    {
-                        Ok(object) => {
-                            pass.hold(self.pods.reached(revision(&object)));
-                            claimed.push(pod);
-                        }
-                        Err(error) if error.is_not_found() => {}
-                        Err(error) => return Err(error),
-                    }
-                }
-                Claim::Release => {
-                    match self
-                        .writer
-                        .patch(&self.pod_resource, namespace, name, &claims::release(&set.meta, &pod.meta))
-                        .await
-                    {
-                        Ok(object) => pass.hold(self.pods.reached(revision(&object))),
-                        // Gone, or replaced by a namesake.
-                        Err(error) if error.is_not_found() || error.is_invalid() => {}
-                        Err(error) => return Err(error),
-                    }
-                }
-            }
-        }
-        Ok(claimed)
-    }
-
-    async fn is_alive(&self, set: &client::Cached<ReplicaSetView>) -> Result<bool> {
-        let api = self.writer.client.dynamic(self.resource.clone()).namespace(&set.meta.namespace);
-        let fresh = api.find(&set.meta.name).await?;
-        Ok(fresh.is_some_and(|f| machinery::meta::uid(&f) == set.meta.uid && !machinery::meta::is_deleting(&f)))
+    /// The pods that are the set's, after adoption and release. Finished orphans stay what they are.
+    async fn claim(&self, set: &Cached<SelectorView>, selector: &Selector, pass: &Pass) -> Result<Vec<Arc<CachedPod>>> {
+        let claimer = Claimer { writer: &self.writer, kind: &self.resource, owner: &set.meta, objects: &self.pods };
+        let claimed = claimer.settle(selector, |pod| !pod.is_finished(), pass).await?;
+        Ok(claimed.into_iter().map(|pod| pod.cached).collect())
     }
 
     /// Active pods per node of all sets with the same owner, this one included.
-    fn related(&self, set: &client::Cached<ReplicaSetView>) -> HashMap<String, usize> {
+    fn related(&self, set: &Cached<SelectorView>) -> HashMap<String, usize> {
         let sets = match set.meta.controller() {
             Some(owner) => self.replica_sets.by_index(OWNER, &owner.uid),
             None => self.replica_sets.get(&set.meta.key()).into_iter().collect(),
@@ -182,13 +99,7 @@ impl Controller {
         nodes
     }
 
-    async fn create(
-        &self,
-        set: &client::Cached<ReplicaSetView>,
-        object: &Value,
-        total: usize,
-        pass: &Pass,
-    ) -> Result<(), Error> {
+    async fn create(&self, set: &Cached<SelectorView>, object: &Value, total: usize, pass: &Pass) -> Result<(), Error> {
         let about = Reference::of(&self.resource, &set.meta);
         let owner = templates::controller(&self.resource, &set.meta);
         let template = object.pointer("/spec/template").cloned().unwrap_or_default();
@@ -229,7 +140,7 @@ impl Controller {
 
     async fn delete(
         &self,
-        set: &client::Cached<ReplicaSetView>,
+        set: &Cached<SelectorView>,
         pods: &[Arc<CachedPod>],
         doomed: &[usize],
         pass: &Pass,
