@@ -259,7 +259,13 @@ impl Task {
             Act::Sweep => self.sweep().await?,
             Act::Show(key, wanted) => {
                 self.mark(&key, Shown::Maybe);
-                self.show(&key, &wanted).await?;
+                match self.show(&key, &wanted).await {
+                    // One that the server will never take must not hold up the others.
+                    Err(error) if error.is_invalid() => {
+                        tracing::warn!(layer = self.shared.layer, %key, %error, "a wait is refused by the server");
+                    }
+                    shown => shown?,
+                }
                 self.mark(&key, Shown::Yes(wanted));
             }
             Act::Remove(key) => {
@@ -331,10 +337,7 @@ impl Task {
         if let Some(revision) = current.pointer("/metadata/resourceVersion") {
             object["metadata"]["resourceVersion"] = revision.clone();
         }
-        match api.update(&object).await {
-            Err(error) if error.is_not_found() || error.is_conflict() => Err(error),
-            result => result.map(drop),
-        }
+        api.update(&object).await.map(drop)
     }
 
     /// Compares with what the server holds: what a predecessor left goes, what got lost is shown anew.

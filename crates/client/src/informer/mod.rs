@@ -282,11 +282,6 @@ impl<V: View> Informer<V> {
         self.until(move |p| p.revision >= revision)
     }
 
-    /// The same, by the name the design uses.
-    pub async fn wait_for(&self, revision: u64) {
-        self.reached(revision).await;
-    }
-
     /// Ends when the cache shows that the object with this uid is gone or being deleted.
     pub fn gone(&self, key: Key, uid: String) -> impl Future<Output = ()> + Send + 'static {
         let shared = self.shared.clone();

@@ -119,3 +119,14 @@ async fn what_a_predecessor_left_goes() {
     bench.pass(100).await;
     assert_eq!(bench.texts(), ["two"]);
 }
+
+#[tokio::test]
+async fn a_wait_the_server_refuses_does_not_hold_up_the_others() {
+    let bench = Bench::new();
+    bench.fake.fail("POST", "waits", Status::bad_request("no"));
+    let waits = bench.publisher();
+    waits.publish(&pod("a"), "Unschedulable", "nodes", "one");
+    waits.publish(&pod("b"), "Unschedulable", "nodes", "two");
+    bench.pass(100).await;
+    assert_eq!(bench.texts().len(), 1, "the other is shown at once");
+}
