@@ -10,7 +10,7 @@ use stdx::{ClockExt, Rng, SharedClock};
 
 use crate::api::Api;
 use crate::client::Client;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::object::Key;
 
 const RETRY: Policy = Policy { initial: Duration::from_millis(200), max: Duration::from_secs(7) };
@@ -235,11 +235,6 @@ impl Election {
             ..old.clone()
         }
     }
-}
-
-/// The error of a component that lost its leadership.
-pub fn lost(name: &str) -> Error {
-    Error::Invalid(format!("leadership of {name} was lost"))
 }
 
 #[cfg(test)]

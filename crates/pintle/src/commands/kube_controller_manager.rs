@@ -6,9 +6,10 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use ipnet::IpNet;
+use stdx::shutdown::Stage;
 use stdx::{Rng, SharedClock};
 
-use crate::commands::standalone::{Standalone, wait_for_signal};
+use crate::commands::standalone::{LeaderElection, Standalone};
 use crate::logging;
 
 /// Run the controllers alone, as a client of any API server.
@@ -16,6 +17,8 @@ use crate::logging;
 pub struct KubeControllerManager {
     #[command(flatten)]
     standalone: Standalone,
+    #[command(flatten)]
+    election: LeaderElection,
     /// The bundle published as kube-root-ca.crt in every namespace.
     #[arg(long, value_name = "FILE")]
     root_ca_file: Option<PathBuf>,
@@ -54,13 +57,14 @@ pub async fn run(args: KubeControllerManager, clock: SharedClock) -> Result<()> 
         cluster_cidrs: args.cluster_cidr.clone(),
         ..controllers::Options::default()
     };
-    let stage = stdx::shutdown::Stage::new();
     let bare = args.standalone.connection()?.anonymous().dial(&clock)?;
-    let identities = Arc::new(controllers::TokenIdentities { component: client, bare, clock: clock.clone() });
-    controllers::run(identities, clock.clone(), Rng::from_os(), options, &stage);
-    wait_for_signal().await?;
-    stage.finish(&clock, std::time::Duration::from_secs(20)).await;
-    Ok(())
+    let component = client.clone();
+    let identities = Arc::new(controllers::TokenIdentities { component, bare, clock: clock.clone() });
+    let run = |stage: Stage| {
+        controllers::run(identities, clock.clone(), Rng::from_os(), options, &stage);
+        async move { stage.stopped().await }
+    };
+    args.election.run(&client, "kube-controller-manager", &clock, run).await
 }
 
 #[cfg(test)]

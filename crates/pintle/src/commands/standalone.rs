@@ -4,13 +4,16 @@ use std::future::Future;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
-use client::Client;
+use client::events::{Recorder, Reference, Source, Type};
 use client::kubeconfig::Connection;
-use stdx::SharedClock;
+use client::lease::{Election, Times};
+use client::{Client, Key};
 use stdx::shutdown::Stage;
+use stdx::{Rng, SharedClock};
 
+use crate::cluster::address;
 use crate::{VERSION, logging};
 
 /// How a component reaches the API server.
@@ -46,6 +49,64 @@ impl Standalone {
         stage.spawn(component(stage.clone()));
         wait_for_signal().await?;
         stage.finish(clock, Duration::from_secs(20)).await;
+        Ok(())
+    }
+}
+
+/// Whether several processes of one component take turns.
+#[derive(Args, Clone, Debug)]
+pub struct LeaderElection {
+    /// Do the work only while leading among all processes of this component.
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
+    pub leader_elect: bool,
+}
+
+impl LeaderElection {
+    /// Runs `component` while leading (at once, when no leader is asked for), until a signal.
+    /// Fails when the leadership is lost: whoever started the process starts it again.
+    pub async fn run<F, Fut>(&self, client: &Client, name: &str, clock: &SharedClock, component: F) -> Result<()>
+    where
+        F: FnOnce(Stage) -> Fut,
+        Fut: Future<Output = ()> + Send + 'static,
+    {
+        let stage = Stage::new();
+        let around = Stage::new();
+        let (host, rng) = (address::host_name(), Rng::from_os());
+        let identity = format!("{host}_{}", rng.uuid());
+        let key = Key::new("kube-system", name);
+        let mut election = Election::new(client, &key, identity.clone(), Times::default(), clock.clone(), rng.clone());
+        let source = Source::Core { component: name.to_owned(), host };
+        let recorder = Recorder::start(client.clone(), source, clock.clone(), rng, &around);
+        let about = Reference {
+            api_version: "coordination.k8s.io/v1".into(),
+            kind: "Lease".into(),
+            namespace: key.namespace.clone(),
+            name: key.name.clone(),
+            ..Reference::default()
+        };
+        if self.leader_elect {
+            tokio::select! {
+                () = election.acquire() => {}
+                signal = wait_for_signal() => return signal,
+            }
+            recorder.event(&about, Type::Normal, "LeaderElection", format!("{identity} became leader"));
+        }
+        stage.spawn(component(stage.clone()));
+        let lost = tokio::select! {
+            () = election.keep(), if self.leader_elect => true,
+            signal = wait_for_signal() => {
+                signal?;
+                false
+            }
+        };
+        stage.finish(clock, Duration::from_secs(20)).await;
+        if self.leader_elect && !lost {
+            election.release().await?;
+        }
+        around.finish(clock, Duration::from_secs(1)).await;
+        if lost {
+            bail!("leadership of {name} was lost");
+        }
         Ok(())
     }
 }
