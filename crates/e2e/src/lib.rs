@@ -1,7 +1,9 @@
 //! What whole-cluster tests need: images made from the distribution's packages, a registry on
-//! loopback, a cluster in a folder of its own, and real `kubectl`.
+//! loopback, a cluster in a folder of its own, and real `kubectl`; and a cluster simulated in one
+//! thread ([`simulation`]).
 
 pub mod cluster;
 pub mod images;
 pub mod manifests;
 pub mod registry;
+pub mod simulation;

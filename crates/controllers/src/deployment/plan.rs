@@ -298,18 +298,18 @@ impl Work {
             return false;
         }
         let min_available = self.d.replicas - self.d.max_unavailable();
-        let new_unavailable = new.replicas - new.status.available_replicas;
+        let new_unavailable = new.replicas - serving(new);
         let most = self.total() - min_available - new_unavailable;
         if most <= 0 {
             return false;
         }
-        let available_new = new.status.available_replicas;
+        let available_new = serving(new);
         self.old.sort_by(|a, b| (a.created, &a.name).cmp(&(b.created, &b.name)));
         let d = &self.d;
         let mut shrunk = 0;
         // Replicas that do not work go first: they serve nobody.
         for set in &mut self.old {
-            let broken = set.replicas - set.status.available_replicas;
+            let broken = set.replicas - serving(set);
             if shrunk >= most || set.replicas == 0 || broken <= 0 {
                 continue;
             }
@@ -317,7 +317,7 @@ impl Work {
             Self::resize(set, d, set.replicas - count);
             shrunk += count;
         }
-        let available: i32 = self.old.iter().map(|s| s.status.available_replicas).sum::<i32>() + available_new;
+        let available: i32 = self.old.iter().map(serving).sum::<i32>() + available_new;
         let mut surplus = available - min_available;
         for set in self.old.iter_mut().filter(|s| s.replicas > 0) {
             if surplus <= 0 {
@@ -420,6 +420,12 @@ fn proportion(set: &Set, d: &Rollout, to_add: i32, added: i32) -> i32 {
     let fraction = fraction(set, d);
     let left = to_add - added;
     if to_add > 0 { fraction.min(left) } else { fraction.max(left) }
+}
+
+/// The replicas of a set that serve and will go on: what it has beyond its size is on its way out,
+/// although its status may still count it.
+fn serving(set: &Set) -> i32 {
+    set.status.available_replicas.min(set.replicas)
 }
 
 fn fraction(set: &Set, d: &Rollout) -> i32 {

@@ -154,6 +154,12 @@ fn rolling_updates_step_by_step() {
             vec!["a spec=4 available=2 desired=4 max=5", "b spec=1 available=0 rev=2 desired=4 max=5"],
             "a 4>3",
         ),
+        (
+            "what was told to go does not serve, though its status still counts it",
+            "replicas=2 unavailable=0",
+            vec!["a spec=2 pods=3 available=3 desired=2 max=3", "b spec=1 rev=2 desired=2 max=3"],
+            "a 2>1",
+        ),
         ("large steps", "replicas=10", vec!["a spec=10 desired=10 max=13"], "+3, a 10>8"),
         ("undo finds the old set", "replicas=3 template=a", vec!["a spec=0 rev=1", "b spec=3 rev=2"], "a 0>1"),
         (
