@@ -41,5 +41,5 @@ pub async fn run(
         }
         Err("the hook has no handler that this kubelet knows".into())
     };
-    clock.timeout(limit, work).await.unwrap_or_else(|_| Err("the hook took too long".into()))
+    clock.timeout(limit, Box::pin(work)).await.unwrap_or_else(|_| Err("the hook took too long".into()))
 }

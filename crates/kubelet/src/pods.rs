@@ -173,6 +173,11 @@ impl Pods {
         self.tell(uid, |mail| mail.runtime())
     }
 
+    /// A sandbox or container of the pod has ended. False when no task cares for it.
+    pub fn ended(&self, uid: &str, id: &str) -> bool {
+        self.tell(uid, |mail| mail.ended(id))
+    }
+
     /// An object that the pod refers to changed.
     pub fn objects_changed(&self, uid: &str) {
         self.tell(uid, |mail| mail.put(|inbox| inbox.objects = true));

@@ -42,7 +42,7 @@ pub struct Relist {
 }
 
 enum Event {
-    Hint(String),
+    Hint(crate::runtime::Hint),
     /// The stream of hints has begun or broken.
     Stream(bool),
     Due,
@@ -82,7 +82,7 @@ impl Relist {
                 biased;
                 () = &mut stopped => return,
                 Some(began) = stream.recv() => Event::Stream(began),
-                Some(hint) = hint.recv() => Event::Hint(hint.id),
+                Some(hint) = hint.recv() => Event::Hint(hint),
                 changed = self.all_shown.changed(), if !shown => {
                     shown = changed.is_err() || *self.all_shown.borrow();
                     Event::Due
@@ -91,9 +91,12 @@ impl Relist {
             };
             let now = self.ctx.clock.now();
             match event {
-                Event::Hint(id) => {
-                    let owner = self.ctx.owners.of(&id);
-                    if owner.is_none_or(|uid| !self.pods.hint(&uid)) {
+                Event::Hint(hint) => {
+                    let owner = self.ctx.owners.of(&hint.id);
+                    let told = |uid: &String| {
+                        if hint.ended { self.pods.ended(uid, &hint.id) } else { self.pods.hint(uid) }
+                    };
+                    if !owner.as_ref().is_some_and(told) {
                         let last = self.health.lock().listed.unwrap_or_default();
                         due = due.min((last + WITHOUT).max(now));
                     }

@@ -239,7 +239,7 @@ async fn serve(
     {
         let (listing, keeping) = (stage.clone(), stage.clone());
         stage.spawn(async move { watching.run(listing).await });
-        stage.spawn(async move { keeper.run(registered, keeping).await });
+        stage.spawn(Box::pin(keeper.run(registered, keeping)));
     }
     // Services are variables of every container: none starts before they are known.
     cluster.synced().await;
@@ -346,7 +346,7 @@ async fn follow_pods(
         .without_json()
         .start(clock.clone(), rng.clone(), stage);
     // Names whose pod changed; the newest state is looked up when its turn comes.
-    let changed: Arc<(Mutex<std::collections::BTreeSet<(String, String)>>, Notify)> = Arc::default();
+    let changed: Arc<Changed> = Arc::default();
     let told = changed.clone();
     informer.subscribe(move |change| {
         let meta = &change.object().meta;
@@ -376,6 +376,9 @@ async fn follow_pods(
         }
     }
 }
+
+/// Namespaces and names, and a bell.
+type Changed = (Mutex<std::collections::BTreeSet<(String, String)>>, Notify);
 
 async fn house_keeping(pods: &Arc<Pods>, clock: &SharedClock) {
     let mut swept = clock.now();

@@ -200,7 +200,7 @@ fn conditions(inputs: &Inputs, before: &NodeStatus) -> Vec<NodeCondition> {
         let same = old.filter(|o| o.status == condition.status);
         condition.last_heartbeat_time = Some(Time(inputs.now));
         let since = same.and_then(|o| o.last_transition_time.clone());
-        condition.last_transition_time = since.or_else(|| Some(Time(inputs.now)));
+        condition.last_transition_time = since.or(Some(Time(inputs.now)));
     }
     // What others say of the node stays, before what we say.
     let ours = |c: &&NodeCondition| out.iter().any(|o| o.type_ == c.type_);

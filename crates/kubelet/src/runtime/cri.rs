@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ::cri::{Client, Containerd, v1};
+use ::cri::{Client, Containerd, TaskEventKind, v1};
 use async_trait::async_trait;
 use futures::StreamExt;
 use jiff::Timestamp;
@@ -268,7 +268,9 @@ impl Runtime for CriRuntime {
                         Some(Err(status)) if Error::from(status.clone()).is_unimplemented() => break,
                         None => return Err(lost("container events")),
                         Some(event) => {
-                            if found.send(Hint { id: event?.container_id }).await.is_err() {
+                            let event = event?;
+                            let ended = event.container_event_type() == v1::ContainerEventType::ContainerStoppedEvent;
+                            if found.send(Hint { id: event.container_id, ended }).await.is_err() {
                                 return Ok(());
                             }
                         }
@@ -280,7 +282,9 @@ impl Runtime for CriRuntime {
         }
         let mut events = self.containerd.task_events().await?;
         while let Some(event) = events.next().await {
-            if found.send(Hint { id: event?.container_id }).await.is_err() {
+            let event = event?;
+            let ended = event.kind == TaskEventKind::Exited;
+            if found.send(Hint { id: event.container_id, ended }).await.is_err() {
                 return Ok(());
             }
         }

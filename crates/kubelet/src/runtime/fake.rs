@@ -141,7 +141,7 @@ fn finish(c: &mut Container, code: i32, at: Timestamp) {
 
 impl World {
     fn hint(&mut self, id: &str) {
-        self.hints.retain(|tx| tx.try_send(Hint { id: id.into() }).is_ok());
+        self.hints.retain(|tx| tx.try_send(Hint { id: id.into(), ended: false }).is_ok());
     }
 
     fn id(&mut self, prefix: &str) -> String {

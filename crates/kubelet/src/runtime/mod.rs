@@ -116,8 +116,10 @@ pub struct Summary {
 /// A hint that something happened to a container or sandbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hint {
-    /// Its id; empty when anything may have happened.
+    /// Its id.
     pub id: String,
+    /// Its first process has ended. The runtime's own records may say so only a little later.
+    pub ended: bool,
 }
 
 /// Who the runtime is and how it does.

@@ -41,24 +41,25 @@ impl CrashLoop {
         Self { policy, entries: HashMap::new() }
     }
 
-    /// Whether the container `key`, which ended at `ended`, may start at `now`; if so this counts
-    /// as a start. The key changes with the container's definition.
-    pub fn try_start(&mut self, key: &str, ended: Instant, now: Instant) -> Result<(), Wait> {
-        let Some(entry) = self.entries.get_mut(key) else {
-            self.entries.insert(key.to_owned(), Entry { starts: 1, last: now });
-            return Ok(());
-        };
-        if ended.since(entry.last) > self.policy.max * 2 {
-            *entry = Entry { starts: 1, last: now };
-            return Ok(());
-        }
+    /// Whether the container `key`, which ended at `ended`, may start at `now`. The key changes with
+    /// the container's definition.
+    pub fn may_start(&self, key: &str, ended: Instant, now: Instant) -> Result<(), Wait> {
+        let Some(entry) = self.entries.get(key).filter(|e| !self.is_over(e, ended)) else { return Ok(()) };
         let delay = self.policy.delay(entry.starts);
         let until = ended + delay;
-        if now < until {
-            return Err(Wait { delay, until });
-        }
-        *entry = Entry { starts: entry.starts.saturating_add(1), last: now };
-        Ok(())
+        if now < until { Err(Wait { delay, until }) } else { Ok(()) }
+    }
+
+    /// The container, which ended at `ended`, is starting again.
+    pub fn starts(&mut self, key: &str, ended: Instant, now: Instant) {
+        let known = self.entries.get(key).filter(|e| !self.is_over(e, ended));
+        let starts = known.map_or(1, |e| e.starts.saturating_add(1));
+        self.entries.insert(key.to_owned(), Entry { starts, last: now });
+    }
+
+    /// It ran long enough for its past to be forgotten.
+    fn is_over(&self, entry: &Entry, ended: Instant) -> bool {
+        ended.since(entry.last) > self.policy.max * 2
     }
 }
 
@@ -69,24 +70,27 @@ mod tests {
     #[test]
     fn delays_grow_and_are_forgotten() {
         let mut crash = CrashLoop::new(POLICY);
+        let try_start = |crash: &mut CrashLoop, key: &str, ended, now| {
+            crash.may_start(key, ended, now).map(|()| crash.starts(key, ended, now))
+        };
         let at = |s| Instant(Duration::from_secs(s));
         let wait = |delay, until| Err(Wait { delay: Duration::from_secs(delay), until: at(until) });
-        assert_eq!(crash.try_start("c", at(0), at(0)), Ok(()));
-        assert_eq!(crash.try_start("c", at(1), at(1)), wait(10, 11));
-        assert_eq!(crash.try_start("other", at(1), at(1)), Ok(()));
-        assert_eq!(crash.try_start("c", at(1), at(11)), Ok(()));
-        assert_eq!(crash.try_start("c", at(12), at(13)), wait(20, 32));
-        assert_eq!(crash.try_start("c", at(12), at(32)), Ok(()));
+        assert_eq!(try_start(&mut crash, "c", at(0), at(0)), Ok(()));
+        assert_eq!(try_start(&mut crash, "c", at(1), at(1)), wait(10, 11));
+        assert_eq!(try_start(&mut crash, "other", at(1), at(1)), Ok(()));
+        assert_eq!(try_start(&mut crash, "c", at(1), at(11)), Ok(()));
+        assert_eq!(try_start(&mut crash, "c", at(12), at(13)), wait(20, 32));
+        assert_eq!(try_start(&mut crash, "c", at(12), at(32)), Ok(()));
         let mut now = 32;
         let mut delays = Vec::new();
         for _ in 0..6 {
-            let Err(wait) = crash.try_start("c", at(now + 1), at(now + 1)) else { panic!("no delay") };
+            let Err(wait) = try_start(&mut crash, "c", at(now + 1), at(now + 1)) else { panic!("no delay") };
             delays.push(wait.delay.as_secs());
             now = wait.until.0.as_secs();
-            assert_eq!(crash.try_start("c", at(now - wait.delay.as_secs()), at(now)), Ok(()));
+            assert_eq!(try_start(&mut crash, "c", at(now - wait.delay.as_secs()), at(now)), Ok(()));
         }
         assert_eq!(delays, [40, 80, 160, 300, 300, 300]);
-        assert_eq!(crash.try_start("c", at(now + 601), at(now + 601)), Ok(()));
-        assert_eq!(crash.try_start("c", at(now + 602), at(now + 602)), wait(10, now + 612));
+        assert_eq!(try_start(&mut crash, "c", at(now + 601), at(now + 601)), Ok(()));
+        assert_eq!(try_start(&mut crash, "c", at(now + 602), at(now + 602)), wait(10, now + 612));
     }
 }

@@ -1,7 +1,7 @@
 //! What a pod's task is told, coalesced: however much happens while it is busy, it finds the newest
 //! state of everything once. Bounded by the pod's own size.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -22,6 +22,8 @@ pub struct Inbox {
     pub gone: bool,
     /// Something happened in the runtime.
     pub runtime: bool,
+    /// Sandboxes and containers that were reported to have ended.
+    pub ended: BTreeSet<String>,
     /// A ConfigMap or Secret of the pod changed.
     pub objects: bool,
     /// The node wants the pod gone, in so many seconds.
@@ -51,6 +53,14 @@ impl Mailbox {
     /// Something happened in the runtime.
     pub fn runtime(&self) {
         self.put(|inbox| inbox.runtime = true);
+    }
+
+    /// A sandbox or container has ended.
+    pub fn ended(&self, id: &str) {
+        self.put(|inbox| {
+            inbox.runtime = true;
+            inbox.ended.insert(id.to_owned());
+        });
     }
 
     /// A container waits, or no longer does.

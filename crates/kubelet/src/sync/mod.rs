@@ -10,4 +10,6 @@ pub mod waits;
 pub mod worker;
 
 #[cfg(test)]
+mod real;
+#[cfg(test)]
 mod sim;

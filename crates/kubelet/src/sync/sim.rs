@@ -33,7 +33,7 @@ use crate::volume::setup::Layout;
 
 /// An API server with one pod.
 #[derive(Clone, Default)]
-struct FakeCluster {
+pub struct FakeCluster {
     pod: Arc<Mutex<Option<Value>>>,
     objects: Arc<Mutex<Objects>>,
     refuse: Arc<Mutex<bool>>,
@@ -41,12 +41,22 @@ struct FakeCluster {
 }
 
 impl FakeCluster {
+    /// The pod there is.
+    pub fn set(&self, pod: Value) {
+        *self.pod.lock() = Some(pod);
+    }
+
+    /// A ConfigMap there is.
+    pub fn set_config_map(&self, name: &str, map: api::types::core::v1::ConfigMap) {
+        self.objects.lock().config_maps.insert(name.into(), Arc::new(map));
+    }
+
     fn bump(value: &mut Value) {
         let revision: u64 = value["metadata"]["resourceVersion"].as_str().and_then(|v| v.parse().ok()).unwrap_or(0);
         value["metadata"]["resourceVersion"] = json!((revision + 1).to_string());
     }
 
-    fn change(&self, change: impl FnOnce(&mut Value)) -> Option<Arc<BoundPod>> {
+    pub fn change(&self, change: impl FnOnce(&mut Value)) -> Option<Arc<BoundPod>> {
         let mut pod = self.pod.lock();
         let value = pod.as_mut()?;
         change(value);
@@ -55,12 +65,12 @@ impl FakeCluster {
         self.get()
     }
 
-    fn get(&self) -> Option<Arc<BoundPod>> {
+    pub fn get(&self) -> Option<Arc<BoundPod>> {
         let value = self.pod.lock().clone()?;
         BoundPod::parse(Arc::new(serde_json::from_value(value).expect("a pod")))
     }
 
-    fn status(&self) -> PodStatus {
+    pub fn status(&self) -> PodStatus {
         self.get().map(|p| p.status().clone()).unwrap_or_default()
     }
 }

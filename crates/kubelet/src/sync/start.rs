@@ -97,7 +97,7 @@ impl Start {
     /// Carries the plan out as far as it goes.
     pub async fn run(self) -> Outcome {
         let (ctx, pod) = (&self.ctx, &self.pod);
-        if let Err(error) = stop::condemned(ctx, pod, &self.seen, &self.plan.kill).await {
+        if let Err(error) = Box::pin(stop::condemned(ctx, pod, &self.seen, &self.plan.kill)).await {
             self.event(None, Type::Warning, "FailedKillPod", format!("error killing pod: {error}"));
             return Err(Retry::BackOff);
         }
@@ -106,13 +106,13 @@ impl Start {
         }
         self.cgroup().await;
         let objects = self.volumes().await?;
-        let place = self.sandbox(objects).await?;
+        let place = Box::pin(self.sandbox(objects)).await?;
         let init = self.plan.init.iter().filter_map(|i| pod.init_containers().get(*i));
         let main = self.plan.start.iter().filter_map(|i| pod.containers().get(*i));
         let mut retry: Outcome = Ok(());
         for spec in init.chain(main) {
             // One that cannot start does not keep the others from starting.
-            retry = earlier(retry, self.container(spec, &place).await);
+            retry = earlier(retry, Box::pin(self.container(spec, &place)).await);
         }
         self.mail.activity(None);
         if !place.state.containers.is_empty() {
@@ -332,6 +332,7 @@ impl Start {
         self.memory.lock().failed_creations = 0;
         ctx.owners.learn_ids(&self.pod.uid, [&id].into_iter());
         self.event(Some(name), Type::Normal, "Created", "Container created".into());
+        self.note_restart(spec);
         if let Err(error) = ctx.runtime.start_container(&id).await {
             let why = error.description().to_owned();
             self.event(Some(name), Type::Warning, "Failed", format!("Error: {why}"));
@@ -369,10 +370,10 @@ impl Start {
             return Ok(());
         };
         let now = self.ctx.clock.now();
-        let key = format!("{}/{:x}", spec.name, labels::hash(spec));
-        let mut memory = self.memory.lock();
+        let key = crash_key(spec);
+        let memory = self.memory.lock();
         let ended = memory.ended.get(&last.id).copied().unwrap_or(now);
-        let Err(wait) = memory.crash.try_start(&key, ended, now) else { return Ok(()) };
+        let Err(wait) = memory.crash.may_start(&key, ended, now) else { return Ok(()) };
         drop(memory);
         let (name, pod) = (&spec.name, self.pod.full_name());
         let text = format!("Back-off restarting failed container {name} in pod {pod}");
@@ -381,6 +382,16 @@ impl Start {
         let message = format!("back-off {delay} restarting failed container={name} pod={pod}");
         self.mail.waiting(name, Some(("CrashLoopBackOff", message)));
         Err(Retry::At(wait.until))
+    }
+
+    /// A container that ended before is starting again: counts for its back-off.
+    fn note_restart(&self, spec: &Spec) {
+        let last = self.seen.container(&spec.name).filter(|c| c.state == ContainerState::Exited);
+        let Some(last) = last else { return };
+        let now = self.ctx.clock.now();
+        let mut memory = self.memory.lock();
+        let ended = memory.ended.get(&last.id).copied().unwrap_or(now);
+        memory.crash.starts(&crash_key(spec), ended, now);
     }
 
     async fn image(&self, spec: &Spec, place: &Place) -> Result<Ready, Retry> {
@@ -531,6 +542,11 @@ impl Start {
         .await
         .unwrap_or_else(|e| Err(e.to_string()))
     }
+}
+
+/// A container's back-off ends with its definition.
+fn crash_key(spec: &Spec) -> String {
+    format!("{}/{:x}", spec.name, labels::hash(spec))
 }
 
 /// The number after the highest log in a directory.

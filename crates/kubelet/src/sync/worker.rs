@@ -35,6 +35,9 @@ use crate::status::{Inputs, conditions, generate, patch};
 
 /// Failed steps and reads are tried again with these delays; never the first time.
 const RETRY: Policy = Policy { initial: Duration::from_millis(500), max: Duration::from_secs(10) };
+/// An end that was reported and does not show yet is looked for with these delays, so often.
+const LOOK_AGAIN: Policy = Policy { initial: Duration::from_millis(2), max: Duration::from_millis(500) };
+const MAX_LOOKS: u32 = 20;
 /// Status writes and deletions, too.
 const WRITE_RETRY: Policy = Policy { initial: Duration::from_millis(200), max: Duration::from_secs(10) };
 
@@ -93,6 +96,11 @@ pub struct Worker {
     stale: bool,
     looked: bool,
     runtime_error: Option<String>,
+    /// What was reported to have ended and the runtime still shows as running, and how often that
+    /// was looked at: its events run ahead of its records.
+    ending: HashMap<String, u32>,
+    /// When to look again for that.
+    look_again: Option<Instant>,
     verdicts: Verdicts,
     told: BTreeMap<(String, Kind), Told>,
     probers: HashMap<(String, Kind), AbortOnDropHandle<()>>,
@@ -144,6 +152,8 @@ impl Worker {
             stale: true,
             looked: false,
             runtime_error: None,
+            ending: HashMap::new(),
+            look_again: None,
             verdicts: Verdicts::new(),
             told: BTreeMap::new(),
             probers: HashMap::new(),
@@ -224,7 +234,7 @@ impl Worker {
         let renewal = if running { self.memory.lock().next_renewal() } else { None };
         let deadline = self.deadline.filter(|_| running);
         let retry = self.not_before.filter(|_| self.runtime_error.is_some());
-        [step, write, renewal, deadline, retry].into_iter().flatten().min()
+        [step, write, renewal, deadline, retry, self.look_again].into_iter().flatten().min()
     }
 
     /// Takes in what happened. False when the task is to end.
@@ -237,6 +247,10 @@ impl Worker {
                 // A time that has come is done with.
                 self.not_before = self.not_before.filter(|at| *at > now);
                 self.write_not_before = self.write_not_before.filter(|at| *at > now);
+                if self.look_again.is_some_and(|at| at <= now) {
+                    self.look_again = None;
+                    self.stale = true;
+                }
             }
             Event::Started(outcome) => {
                 self.step = Step::None;
@@ -332,6 +346,7 @@ impl Worker {
         }
         self.gone |= inbox.gone;
         self.stale |= inbox.runtime;
+        self.ending.extend(inbox.ended.into_iter().map(|id| (id, 0)));
         if inbox.objects {
             self.memory.lock().volumes_fresh = false;
             self.settle();
@@ -377,6 +392,7 @@ impl Worker {
                 let alive = |id: &str| self.seen.by_id(id).is_some_and(|c| c.state == ContainerState::Running);
                 self.verdicts.retain(|(id, _), _| alive(id));
                 self.told.retain(|(id, _), _| alive(id));
+                self.expect_ends();
             }
             Err(error) => {
                 self.runtime_error = Some(error.to_string());
@@ -387,6 +403,19 @@ impl Worker {
 
     fn waits_to_begin(&self) -> bool {
         self.not_before.is_some_and(|at| self.ctx.clock.now() < at)
+    }
+
+    /// Sees to it that ends that were reported are found in the runtime's records, soon.
+    fn expect_ends(&mut self) {
+        let seen = self.seen.clone();
+        let runs = |id: &str| {
+            seen.by_id(id).is_some_and(|c| c.state == ContainerState::Running)
+                || seen.sandboxes.iter().any(|s| s.id == id && s.ready)
+        };
+        self.ending.retain(|id, looks| runs(id) && *looks < MAX_LOOKS);
+        self.ending.values_mut().for_each(|looks| *looks += 1);
+        let looks = self.ending.values().min().copied();
+        self.look_again = looks.map(|n| self.ctx.clock.now() + LOOK_AGAIN.delay(n));
     }
 
     /// Notes when containers ended, on the clock that delays run on.
