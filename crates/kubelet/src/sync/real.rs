@@ -24,7 +24,8 @@ use super::worker::{View, Worker};
 use crate::cgroup::{Cgroups, Hierarchies};
 use crate::context::{Context, Settings};
 use crate::image::puller::Puller;
-use crate::logs::{line, read};
+use crate::logs::follow::{Reader, Step};
+use crate::logs::line::Options;
 use crate::report::FakeReport;
 use crate::runtime::cri::CriRuntime;
 use crate::runtime::{ContainerState, PodState, Runtime};
@@ -132,12 +133,11 @@ impl Real {
     async fn log(&self, container: &str) -> String {
         let seen = self.seen().await;
         let path = seen.container(container).expect("a container").log_path.clone();
-        let (tx, mut rx) = mpsc::channel(64);
-        read::send(path.into(), line::Options::default(), std::future::pending(), tx).await.expect("read");
+        let mut reader =
+            Reader::open(&self.ctx.settings.log_root, Path::new(&path), &Options::default()).expect("opened");
         let mut out = Vec::new();
-        while let Some(piece) = rx.recv().await {
-            out.extend_from_slice(&piece);
-        }
+        while reader.step(&mut out).expect("read") == Step::More {}
+        reader.finish(&mut out);
         String::from_utf8_lossy(&out).into_owned()
     }
 
