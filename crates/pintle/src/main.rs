@@ -33,7 +33,7 @@ enum Command {
     ControllerManager(commands::kube_controller_manager::KubeControllerManager),
     #[command(name = "kube-scheduler")]
     Scheduler(commands::kube_scheduler::KubeScheduler),
-    //KL Kubelet(commands::kubelet::Kubelet),
+    Kubelet(commands::kubelet::Kubelet),
     #[command(name = "kube-proxy")]
     Proxy(commands::kube_proxy::KubeProxy),
     /// Print the version.
@@ -63,7 +63,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::ApiServer(args) => runtime()?.block_on(commands::kube_apiserver::run(args, clock)),
         Command::ControllerManager(args) => runtime()?.block_on(commands::kube_controller_manager::run(args, clock)),
         Command::Scheduler(args) => runtime()?.block_on(commands::kube_scheduler::run(args, clock)),
-        //KL Command::Kubelet(args) => runtime()?.block_on(commands::kubelet::run(args, clock)),
+        Command::Kubelet(args) => runtime()?.block_on(commands::kubelet::run(args, clock)),
         Command::Proxy(args) => runtime()?.block_on(commands::kube_proxy::run(args, clock)),
         Command::Version => {
             println!("{VERSION}");

@@ -9,7 +9,7 @@
 //! The node's components run on threads of their own, so that no list or patch, however large,
 //! delays a probe or a Lease.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -116,7 +116,7 @@ impl Cluster {
         cluster.start_controllers(&identities);
         cluster.start_scheduler();
         if cluster.args.has(Component::Kubelet) {
-            //KL cluster.start_kubelet(&identities, node, &node_name, node_ip, &runtime_endpoint)?;
+            cluster.start_kubelet(&identities, node, &node_name, node_ip, &runtime_endpoint)?;
         }
         if cluster.args.has(Component::Proxy) {
             cluster.start_proxy(node, &node_name, &mut journal)?;
@@ -168,6 +168,37 @@ impl Cluster {
         let (clock, rng, stage) = (self.clock.clone(), self.rng.clone(), self.components.clone());
         let options = scheduler::Options::new(&address::host_name());
         self.components.spawn(async move { scheduler::run(client, clock, rng, options, &stage).await });
+    }
+
+    fn start_kubelet(
+        &self,
+        identities: &Identities,
+        node: &Handle,
+        name: &str,
+        address: IpAddr,
+        endpoint: &str,
+    ) -> Result<()> {
+        let client = self.client(identities::node(name), "kubelet");
+        let options = kubelet::Options {
+            node_name: name.to_owned(),
+            node_ips: vec![address.to_string()],
+            root_dir: self.layout.kubelet(),
+            log_dir: self.layout.pod_logs(),
+            runtime_endpoint: endpoint.to_owned(),
+            address: Some(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), KUBELET_PORT)),
+            serving: Some(identities.kubelet_server(name, address)?),
+            client_ca: Some(identities.client_roots()?),
+            version: VERSION.to_owned(),
+            ..kubelet::Options::default()
+        };
+        let (clock, rng, stage) = (self.clock.clone(), self.rng.clone(), self.components.clone());
+        let task = node.spawn(async move {
+            if let Err(error) = kubelet::run(client, clock, rng, options, &stage).await {
+                tracing::error!(%error, "the kubelet cannot run");
+            }
+        });
+        self.components.spawn(async move { ended("kubelet", task.await) });
+        Ok(())
     }
 
     fn start_proxy(&self, node: &Handle, name: &str, journal: &mut Journal) -> Result<()> {

@@ -5,7 +5,7 @@ pub mod kube_apiserver;
 pub mod kube_controller_manager;
 pub mod kube_proxy;
 pub mod kube_scheduler;
-//KL pub mod kubelet;
+pub mod kubelet;
 pub mod reset;
 pub mod standalone;
 pub mod up;

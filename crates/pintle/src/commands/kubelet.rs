@@ -1,0 +1,106 @@
+//! `pintle kubelet`: the node agent alone.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use stdx::{Rng, SharedClock};
+
+use crate::VERSION;
+use crate::cluster::address;
+use crate::commands::standalone::Standalone;
+
+/// Run the kubelet alone, as a client of any API server.
+#[derive(Args, Debug)]
+pub struct Kubelet {
+    #[command(flatten)]
+    standalone: Standalone,
+    /// The Node's name; what was first registered wins.
+    #[arg(long, value_name = "NAME")]
+    hostname_override: Option<String>,
+    /// The Node's address; that of the default route unless set.
+    #[arg(long, value_name = "IP")]
+    node_ip: Option<IpAddr>,
+    /// Where pods' volumes and this node's identity are kept.
+    #[arg(long, default_value = "/var/lib/kubelet", value_name = "DIR")]
+    root_dir: PathBuf,
+    /// Where container logs are kept.
+    #[arg(long, default_value = "/var/log/pods", value_name = "DIR")]
+    pod_logs_dir: PathBuf,
+    /// A cgroup above the pods' own, to keep several nodes on one machine apart.
+    #[arg(long, default_value = "", value_name = "PATH")]
+    cgroup_root: String,
+    /// The container runtime.
+    #[arg(long, default_value = "unix:///run/containerd/containerd.sock", value_name = "ENDPOINT")]
+    container_runtime_endpoint: String,
+    /// The address to serve logs on.
+    #[arg(long, default_value = "0.0.0.0", value_name = "IP")]
+    address: IpAddr,
+    /// The port to serve logs on.
+    #[arg(long, default_value_t = 10250, value_name = "PORT")]
+    port: u16,
+    /// The serving certificate; without it nothing is served.
+    #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
+    tls_cert_file: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
+    tls_private_key_file: Option<PathBuf>,
+    /// Who signs certificates of clients that are believed.
+    #[arg(long, value_name = "FILE")]
+    client_ca_file: Option<PathBuf>,
+    /// The addresses of the cluster's DNS (comma separated).
+    #[arg(long, value_name = "IP", value_delimiter = ',')]
+    cluster_dns: Vec<String>,
+    /// The domain of the cluster's names.
+    #[arg(long, default_value = "cluster.local", value_name = "DOMAIN")]
+    cluster_domain: String,
+    /// Pods this node runs at most.
+    #[arg(long, default_value_t = 110, value_name = "COUNT")]
+    max_pods: u32,
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path).with_context(|| path.display().to_string())
+}
+
+/// Runs the command.
+pub async fn run(args: Kubelet, clock: SharedClock) -> Result<()> {
+    let client = args.standalone.client("kubelet", &clock)?;
+    let serving = match (&args.tls_cert_file, &args.tls_private_key_file) {
+        (Some(certificate), Some(key)) => {
+            let identity = transport::tls::Identity::from_pem(&read(certificate)?, &read(key)?)?;
+            Some(transport::tls::server(&clock, identity, true)?)
+        }
+        _ => None,
+    };
+    let client_ca = match &args.client_ca_file {
+        Some(path) => Some(Arc::new(transport::tls::roots(&read(path)?)?)),
+        None => None,
+    };
+    let options = kubelet::Options {
+        node_name: args.hostname_override.clone().unwrap_or_else(address::host_name),
+        node_ips: vec![args.node_ip.unwrap_or_else(address::outward).to_string()],
+        root_dir: args.root_dir.clone(),
+        log_dir: args.pod_logs_dir.clone(),
+        cgroup_root: args.cgroup_root.clone(),
+        runtime_endpoint: args.container_runtime_endpoint.clone(),
+        address: serving.is_some().then(|| SocketAddr::new(args.address, args.port)),
+        serving,
+        client_ca,
+        cluster_dns: args.cluster_dns.clone(),
+        cluster_domain: args.cluster_domain.clone(),
+        max_pods: args.max_pods,
+        version: VERSION.to_owned(),
+        ..kubelet::Options::default()
+    };
+    let component = |stage| {
+        let clock = clock.clone();
+        async move {
+            if let Err(error) = kubelet::run(client, clock, Rng::from_os(), options, &stage).await {
+                tracing::error!(%error, "the kubelet cannot run");
+            }
+        }
+    };
+    args.standalone.run(&clock, component).await
+}
