@@ -89,6 +89,17 @@ pub fn run(args: &[String]) -> Result<()> {
     Ok(())
 }
 
+/// Writes a test image as an archive: `image nginx NAME FILE`.
+pub fn image(args: &[String]) -> Result<()> {
+    let [which, name, file] = args else { bail!("image nginx|busybox NAME FILE") };
+    let image = match which.as_str() {
+        "nginx" => images::nginx(name)?,
+        "busybox" => images::busybox(name)?,
+        other => bail!("no such image: {other}"),
+    };
+    std::fs::write(file, image.archive()?).with_context(|| file.clone())
+}
+
 fn step(text: &str) {
     println!("\n\x1b[1m$ {text}\x1b[0m");
     // A reader that went away is no error.

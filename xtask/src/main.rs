@@ -12,12 +12,13 @@ fn main() -> anyhow::Result<()> {
     let (command, rest) = args.split_first().map_or(("help", &[] as &[String]), |(c, rest)| (c.as_str(), rest));
     match command {
         "bench" => bench::run(rest),
+        "image" => demo::image(rest),
         "demo" => demo::run(rest),
         "schema" => schema::run(rest),
         "tidy" => tidy::run(),
         _ => {
             println!(
-                "cargo xtask COMMAND\n\n  bench [--quick]      figures of this machine beside the budget\n  demo                 start a cluster and show a Deployment becoming Ready\n  schema --facts DIR   write the schema table of the built-in kinds\n  tidy                 check what no compiler checks"
+                "cargo xtask COMMAND\n\n  bench [--quick]      figures of this machine beside the budget\n  demo                 start a cluster and show a Deployment becoming Ready\n  image nginx|busybox NAME FILE   write a test image as an OCI archive\n  schema --facts DIR   write the schema table of the built-in kinds\n  tidy                 check what no compiler checks"
             );
             Ok(())
         }

@@ -5,6 +5,7 @@
 //!                                     └──► @node-ports (local address) ─► ext/… mark ─► svc/…
 //!  forward, output (filter) ─► whatever is still addressed to the Service range: reject
 //!                           └► pod addresses that no interface of a pod has: reject
+//!  postrouting (filter) ─────► the same again, dropped: nothing for the cluster leaves the host
 //!  postrouting (nat) ────────► marked, or a pod that reaches itself: masquerade
 //! ```
 
@@ -118,20 +119,23 @@ fn base(settings: &Settings, family: Family) -> Ruleset {
             "masquerade fully-random".to_owned(),
         ],
     );
-    let mut refused = Vec::new();
-    if let Some(range) = list(&settings.service_cidrs, family) {
-        refused.push(format!("{ip} daddr {range} goto refuse"));
-    }
-    if let Some(range) = list(&settings.cluster_cidrs, family) {
+    let service = list(&settings.service_cidrs, family).map(|range| format!("{ip} daddr {range}"));
+    let stray_pod = list(&settings.cluster_cidrs, family).map(|range| {
         let pods = &settings.pod_interfaces;
         let remote = list(&settings.remote_pod_cidrs, family);
         let except = remote.map(|r| format!(" {ip} daddr != {r}")).unwrap_or_default();
-        refused.push(format!("{ip} daddr {range}{except} oifname != \"{pods}\" oifname != \"lo\" goto refuse"));
-    }
-    chain("unowned", "", refused);
-    let checked = vec!["ct state new jump unowned".to_owned()];
-    chain("filter-forward", "type filter hook forward priority 0", checked.clone());
-    chain("filter-output", "type filter hook output priority 0", checked);
+        format!("{ip} daddr {range}{except} oifname != \"{pods}\" oifname != \"lo\"")
+    });
+    let unowned = service.iter().chain(&stray_pod);
+    chain("unowned", "", unowned.clone().map(|packet| format!("{packet} goto refuse")).collect());
+    let checked = "ct state new jump unowned".to_owned();
+    chain("filter-forward", "type filter hook forward priority 0", vec![checked.clone()]);
+    // A packet that was given a new destination on its way out still shows the old interface in this
+    // hook; whether it is stray is seen after routing, where it can only be dropped.
+    let output = vec!["ct status dnat return".to_owned(), checked];
+    chain("filter-output", "type filter hook output priority 0", output);
+    let last = unowned.map(|packet| format!("{packet} drop")).collect();
+    chain("filter-postrouting", "type filter hook postrouting priority 0", last);
     let idle = "ct state new fib daddr type local meta l4proto . th dport vmap @idle-node-ports".to_owned();
     chain("filter-input", "type filter hook input priority 0", vec![idle]);
     chain("refuse", "", vec!["reject".to_owned()]);
