@@ -70,7 +70,7 @@ pub async fn run(args: Kubelet, clock: SharedClock) -> Result<()> {
     let serving = match (&args.tls_cert_file, &args.tls_private_key_file) {
         (Some(certificate), Some(key)) => {
             let identity = transport::tls::Identity::from_pem(&read(certificate)?, &read(key)?)?;
-            Some(transport::tls::server(&clock, identity, true)?)
+            Some(transport::tls::server(&clock, identity)?)
         }
         _ => None,
     };
