@@ -218,6 +218,15 @@ impl Cgroups {
         gone
     }
 
+    /// Removes the cgroups of all classes with whatever is in them, for good: for a node that is
+    /// taken down with its pods. False while the kernel still holds a part.
+    pub fn remove_all(&self) -> bool {
+        let gone = self.remove_path(&class_path(&self.root, QosClass::Guaranteed));
+        let Some(top) = self.root.split('/').find(|p| !p.is_empty()) else { return gone };
+        // The prefix is this node's own.
+        gone && self.remove_path(top)
+    }
+
     /// The uids of pods that have a cgroup.
     pub fn found(&self) -> Vec<(String, String)> {
         let mut out = Vec::new();
