@@ -22,6 +22,8 @@ pub trait Report: Send + Sync + 'static {
     fn node_event(&self, kind: Type, reason: &str, message: String);
     /// All that the pod waits for now; what is not listed is over.
     fn waits(&self, pod: &BoundPod, waits: &[Wait]);
+    /// All that the node waits for now.
+    fn node_waits(&self, uid: &str, waits: &[Wait]);
 }
 
 /// Reports to the API server.
@@ -42,6 +44,16 @@ pub fn field_path(pod: &BoundPod, container: &str) -> String {
     format!("spec.{list}{{{container}}}")
 }
 
+impl ApiReport {
+    fn publish(&self, object: &Reference, waits: &[Wait]) {
+        for wait in waits {
+            self.waits.publish(object, wait.code, wait.on.clone(), wait.text.clone());
+        }
+        let codes: Vec<&str> = waits.iter().map(|w| w.code).collect();
+        self.waits.keep_only(object, &codes);
+    }
+}
+
 impl Report for ApiReport {
     fn event(&self, pod: &BoundPod, container: Option<&str>, kind: Type, reason: &str, message: String) {
         let mut regarding = reference(pod);
@@ -56,12 +68,12 @@ impl Report for ApiReport {
     }
 
     fn waits(&self, pod: &BoundPod, waits: &[Wait]) {
-        let object = reference(pod);
-        for wait in waits {
-            self.waits.publish(&object, wait.code, wait.on.clone(), wait.text.clone());
-        }
-        let codes: Vec<&str> = waits.iter().map(|w| w.code).collect();
-        self.waits.keep_only(&object, &codes);
+        self.publish(&reference(pod), waits);
+    }
+
+    fn node_waits(&self, uid: &str, waits: &[Wait]) {
+        // Events know the node by its name, Waits by its uid as every other object.
+        self.publish(&Reference { uid: uid.to_owned(), ..self.node.clone() }, waits);
     }
 }
 
@@ -81,11 +93,16 @@ impl Report for FakeReport {
         self.events.lock().push(format!("{kind}{reason} {container}{message}"));
     }
 
-    fn node_event(&self, _: Type, reason: &str, message: String) {
-        self.events.lock().push(format!("node {reason} {message}"));
+    fn node_event(&self, kind: Type, reason: &str, message: String) {
+        let kind = if matches!(kind, Type::Warning) { "!" } else { "" };
+        self.events.lock().push(format!("{kind}node {reason} {message}"));
     }
 
     fn waits(&self, pod: &BoundPod, waits: &[Wait]) {
         self.waiting.lock().insert(pod.uid.clone(), waits.to_vec());
+    }
+
+    fn node_waits(&self, _: &str, waits: &[Wait]) {
+        self.waiting.lock().insert("node".into(), waits.to_vec());
     }
 }

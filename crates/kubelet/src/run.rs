@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use api::types::core::v1::{Node, Pod};
 use client::delegated::{Delegate, Times};
-use client::events::{Recorder, Reference, Source};
+use client::events::{Recorder, Source};
 use client::waits::Publisher;
 use client::{Client, Informer, Key, Resource};
 use parking_lot::Mutex;
@@ -23,7 +23,7 @@ use crate::cluster::{ApiCluster, Cluster, OnChange};
 use crate::container::dns::{ClusterDns, MISSING_CLUSTER_DNS};
 use crate::context::{Context, Settings};
 use crate::image::puller::Puller;
-use crate::node::{facts, identity, keeper};
+use crate::node::{self, Identity, facts, keeper};
 use crate::pods::Pods;
 use crate::relist::{self, Relist};
 use crate::report::{ApiReport, Report};
@@ -146,27 +146,19 @@ async fn serve(
         let what = what.to_owned();
         move |error| Error::Disk { what, error }
     };
-    let identity =
-        identity::load_or_create(&options.root_dir, &options.node_name, &rng).map_err(disk("the node's identity"))?;
+    let identity = Identity::open(&options.root_dir, &options.node_name, &rng).map_err(disk("the node's identity"))?;
     std::fs::create_dir_all(options.root_dir.join("pods")).map_err(disk("the directory of pods"))?;
     std::fs::create_dir_all(&options.log_dir).map_err(disk("the directory of logs"))?;
-    let machine = facts::read();
-    let node_name = identity.name.clone();
+    let places = facts::Places { root: "/".into(), data: options.root_dir.clone(), images: None };
+    let machine = places.machine().map_err(disk("the machine"))?;
+    let node_name = identity.node_name.clone();
 
-    let node_reference = Reference {
-        api_version: "v1".into(),
-        kind: "Node".into(),
-        name: node_name.clone(),
-        // Upstream's events about a node carry its name here.
-        uid: node_name.clone(),
-        ..Reference::default()
-    };
     let source = Source::Core { component: "kubelet".into(), host: node_name.clone() };
     let (known, own) = (Arc::new(OnceSlot::default()), Arc::new(OnceSlot::default()));
     let report: Arc<dyn Report> = Arc::new(ApiReport {
         recorder: Recorder::start(client.clone(), source, clock.clone(), rng.clone(), stage),
-        waits: waits(&client, &own, &clock, stage),
-        node: node_reference,
+        waits: waits(&client, &node_name, &own, &clock, stage),
+        node: node::reference(&node_name),
     });
     let on_change: OnChange = {
         let known: Arc<OnceSlot> = known.clone();
@@ -180,7 +172,7 @@ async fn serve(
     let listed = Arc::new(Mutex::new(relist::Health::default()));
 
     // The node registers while the runtime is asked what it holds.
-    let keeper = keeper::Keeper {
+    let mut keeper = keeper::Keeper::new(keeper::Parts {
         identity,
         settings: keeper::Settings {
             ips: options.node_ips.clone(),
@@ -188,7 +180,11 @@ async fn serve(
             max_pods: options.max_pods,
             version: options.version.clone(),
             labels: options.node_labels.clone(),
+            taints: Vec::new(),
             root: options.root_dir.clone(),
+            places,
+            reserved: Default::default(),
+            thresholds: Default::default(),
         },
         machine: machine.clone(),
         client: client.clone(),
@@ -197,7 +193,7 @@ async fn serve(
         listed: listed.clone(),
         clock: clock.clone(),
         rng: rng.clone(),
-    };
+    });
     let (registered, (runtime_name, adopted)) = tokio::join!(keeper.register(), first_look(&runtime, &clock));
     let registered = registered?;
 
@@ -217,7 +213,7 @@ async fn serve(
             cluster_dns: ClusterDns { servers: options.cluster_dns.clone(), domain: options.cluster_domain.clone() },
             resolv_conf: options.resolv_conf.clone(),
             hosts: "/etc/hosts".into(),
-            node_memory: i128::from(machine.memory_kib) * 1024,
+            node_memory: i128::from(machine.memory),
             runtime_name,
         },
         allocatable: Default::default(),
@@ -272,12 +268,14 @@ impl OnceSlot {
     }
 }
 
-/// A kubelet's Waits are those of its own node's pods; until it knows its pods it claims none.
-fn waits(client: &Client, own: &Arc<OnceSlot>, clock: &SharedClock, stage: &Stage) -> Publisher {
-    let own = own.clone();
+/// A kubelet's Waits are those of its node and of its node's pods; until it knows its pods it claims
+/// none of theirs.
+fn waits(client: &Client, node: &str, own: &Arc<OnceSlot>, clock: &SharedClock, stage: &Stage) -> Publisher {
+    let (own, node) = (own.clone(), node.to_owned());
     let is_own = move |wait: &serde_json::Value| {
-        let uid = wait.pointer("/object/uid").and_then(serde_json::Value::as_str).unwrap_or_default();
-        own.get().is_some_and(|pods| pods.knows(uid))
+        let text = |pointer: &str| wait.pointer(pointer).and_then(serde_json::Value::as_str).unwrap_or_default();
+        let is_node = text("/object/kind") == "Node" && text("/object/name") == node;
+        is_node || own.get().is_some_and(|pods| pods.knows(text("/object/uid")))
     };
     Publisher::start(client, "kubelet", is_own, clock.clone(), stage)
 }

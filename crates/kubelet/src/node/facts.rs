@@ -1,113 +1,187 @@
-//! What the machine says of itself. The parsers are pure; [`read`] opens the files.
+//! What the machine has and what of it is free, read from the kernel.
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
 
-/// Facts that stay while the machine runs.
+/// Where to look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Places {
+    /// `/`, or a directory that looks like it.
+    pub root: PathBuf,
+    /// A directory on the file system that holds volumes and logs.
+    pub data: PathBuf,
+    /// A directory on the file system that holds images; where `None`, they share the one of `data`.
+    pub images: Option<PathBuf>,
+}
+
+/// What does not change while the machine runs. Amounts are in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Machine {
     pub cpus: u64,
-    pub memory_kib: u64,
-    /// Huge pages by size in KiB, in KiB.
-    pub huge_pages: Vec<(u64, u64)>,
-    pub machine_id: String,
-    pub system_uuid: String,
-    pub boot_id: String,
+    pub memory: u64,
+    pub swap: u64,
+    pub storage: u64,
+    /// Bytes in huge pages by the size of the page.
+    pub huge_pages: BTreeMap<u64, u64>,
     pub kernel: String,
     pub os_image: String,
-    pub architecture: String,
+    pub boot_id: String,
+    /// Empty where the firmware names none.
+    pub system_uuid: String,
+    /// As Go names it: `amd64`.
+    pub architecture: &'static str,
+    /// As Go names it: `linux`.
+    pub operating_system: &'static str,
 }
 
-/// What changes from minute to minute.
+/// A file system's state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pressure {
-    pub memory_available: u64,
-    pub disk_total: u64,
-    pub disk_available: u64,
+pub struct Disk {
+    pub capacity: u64,
+    pub available: u64,
+    /// Zero where the file system does not count them.
     pub inodes: u64,
     pub inodes_free: u64,
-    pub pids: u64,
-    pub max_pids: u64,
 }
 
-/// A value of `/proc/meminfo` in KiB.
-pub fn meminfo(text: &str, key: &str) -> Option<u64> {
-    let line = text.lines().find(|l| l.strip_prefix(key).is_some_and(|rest| rest.starts_with(':')))?;
-    line.split_whitespace().nth(1)?.parse().ok()
+/// What is free now. `None` where the kernel did not tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Levels {
+    pub memory_available: Option<u64>,
+    pub data: Option<Disk>,
+    pub images: Option<Disk>,
+    pub pids_free: Option<u64>,
 }
 
-/// How many processors `/proc/cpuinfo` lists.
-pub fn cpus(text: &str) -> u64 {
-    text.lines().filter(|l| l.split(':').next().is_some_and(|k| k.trim() == "processor")).count() as u64
+impl Places {
+    fn text(&self, path: &str) -> io::Result<String> {
+        std::fs::read_to_string(self.root.join(path))
+    }
+
+    fn line(&self, path: &str) -> String {
+        self.text(path).unwrap_or_default().trim().to_owned()
+    }
+
+    /// Reads what stays.
+    ///
+    /// # Errors
+    /// When the amount of memory or of storage cannot be learned: a Node without them would draw
+    /// no pods, or too many.
+    pub fn machine(&self) -> io::Result<Machine> {
+        let text = self.text("proc/meminfo")?;
+        let memory = memory(&text);
+        let total = memory.get("MemTotal").copied().filter(|t| *t > 0);
+        let total = total.ok_or_else(|| io::Error::other("/proc/meminfo tells no MemTotal"))?;
+        let cpus = count_ranges(&self.line("sys/devices/system/cpu/online"));
+        let here = || std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
+        Ok(Machine {
+            cpus: if cpus == 0 { here() } else { cpus },
+            memory: total,
+            swap: memory.get("SwapTotal").copied().unwrap_or(0),
+            storage: disk(&self.data)?.capacity,
+            huge_pages: self.huge_pages(),
+            kernel: self.line("proc/sys/kernel/osrelease"),
+            os_image: os_image(
+                &self.text("etc/os-release").or_else(|_| self.text("usr/lib/os-release")).unwrap_or_default(),
+            ),
+            boot_id: self.line("proc/sys/kernel/random/boot_id"),
+            system_uuid: self.line("sys/class/dmi/id/product_uuid").to_ascii_lowercase(),
+            architecture: go_architecture(std::env::consts::ARCH),
+            operating_system: std::env::consts::OS,
+        })
+    }
+
+    /// Reads what is free.
+    pub fn levels(&self) -> Levels {
+        let available = self.text("proc/meminfo").ok().and_then(|t| memory(&t).get("MemAvailable").copied());
+        let limit: Option<u64> = self.line("proc/sys/kernel/pid_max").parse().ok();
+        let used = tasks(&self.line("proc/loadavg"));
+        Levels {
+            memory_available: available,
+            data: disk(&self.data).ok(),
+            images: self.images.as_ref().and_then(|path| disk(path).ok()),
+            pids_free: limit.zip(used).map(|(limit, used)| limit.saturating_sub(used)),
+        }
+    }
+
+    fn huge_pages(&self) -> BTreeMap<u64, u64> {
+        let mut found = BTreeMap::new();
+        let base = self.root.join("sys/kernel/mm/hugepages");
+        for entry in std::fs::read_dir(&base).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let Some(size) = name.to_str().and_then(huge_page_size) else { continue };
+            let count = std::fs::read_to_string(entry.path().join("nr_hugepages")).unwrap_or_default();
+            found.insert(size, size.saturating_mul(count.trim().parse().unwrap_or(0)));
+        }
+        found
+    }
 }
 
-/// The name of the system in `/etc/os-release`.
-pub fn os_image(text: &str) -> String {
-    let value = text.lines().find_map(|l| l.strip_prefix("PRETTY_NAME="));
-    value.map_or_else(|| "Linux".to_owned(), |v| v.trim_matches(['"', '\'']).to_owned())
+/// `hugepages-2048kB`.
+fn huge_page_size(name: &str) -> Option<u64> {
+    let kilobytes: u64 = name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()?;
+    kilobytes.checked_mul(1024)
 }
 
-/// Processes in `/proc/loadavg` (`0.1 0.2 0.3 2/345 6789`).
-pub fn processes(text: &str) -> u64 {
-    let field = text.split_whitespace().nth(3).and_then(|f| f.split_once('/'));
-    field.and_then(|(_, total)| total.parse().ok()).unwrap_or(0)
+/// Amounts in bytes by name.
+fn memory(text: &str) -> BTreeMap<&str, u64> {
+    let line = |line: &'_ str| -> Option<(usize, u64)> {
+        let colon = line.find(':')?;
+        let amount = line[colon + 1..].trim().strip_suffix("kB")?.trim();
+        Some((colon, amount.parse::<u64>().ok()?.checked_mul(1024)?))
+    };
+    text.lines().filter_map(|l| line(l).map(|(colon, amount)| (&l[..colon], amount))).collect()
 }
 
-/// The architecture as Kubernetes names it.
-pub fn architecture(machine: &str) -> &str {
-    match machine {
+/// How many numbers `0-3,5` names; 0 for anything else.
+fn count_ranges(text: &str) -> u64 {
+    let part = |part: &str| -> Option<u64> {
+        let (low, high) = part.split_once('-').unwrap_or((part, part));
+        let (low, high): (u64, u64) = (low.parse().ok()?, high.parse().ok()?);
+        high.checked_sub(low)?.checked_add(1)
+    };
+    text.split(',').try_fold(0u64, |sum, p| sum.checked_add(part(p)?)).unwrap_or(0)
+}
+
+/// The number of tasks in `/proc/loadavg`: `0.1 0.2 0.3 2/543 999`.
+fn tasks(loadavg: &str) -> Option<u64> {
+    loadavg.split_whitespace().nth(3)?.split_once('/')?.1.parse().ok()
+}
+
+fn os_image(os_release: &str) -> String {
+    let value = |key: &str| {
+        let line = os_release.lines().find_map(|l| l.strip_prefix(key)?.strip_prefix('='))?;
+        Some(line.trim().trim_matches(['"', '\'']).to_owned())
+    };
+    value("PRETTY_NAME").or_else(|| value("NAME")).unwrap_or_else(|| "Linux".into())
+}
+
+fn go_architecture(rust: &'static str) -> &'static str {
+    match rust {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
-        "armv7l" | "armv6l" => "arm",
-        "ppc64le" => "ppc64le",
+        "x86" => "386",
+        "powerpc64" => "ppc64le",
         other => other,
     }
 }
 
-fn text(path: &str) -> String {
-    std::fs::read_to_string(path).map(|t| t.trim().to_owned()).unwrap_or_default()
-}
-
-/// Reads the machine's facts.
-pub fn read() -> Machine {
-    let memory = text("/proc/meminfo");
-    let uname = rustix::system::uname();
-    let mut huge_pages = Vec::new();
-    for entry in std::fs::read_dir("/sys/kernel/mm/hugepages").into_iter().flatten().flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let size = name.strip_prefix("hugepages-").and_then(|n| n.strip_suffix("kB")).and_then(|n| n.parse().ok());
-        let count = text(&entry.path().join("nr_hugepages").to_string_lossy()).parse::<u64>().unwrap_or(0);
-        huge_pages.extend(size.map(|size: u64| (size, size.saturating_mul(count))));
-    }
-    huge_pages.sort_unstable();
-    let machine_id = text("/etc/machine-id");
-    let system_uuid = text("/sys/class/dmi/id/product_uuid");
-    Machine {
-        cpus: cpus(&text("/proc/cpuinfo")).max(1),
-        memory_kib: meminfo(&memory, "MemTotal").unwrap_or(0),
-        huge_pages,
-        system_uuid: if system_uuid.is_empty() { machine_id.clone() } else { system_uuid },
-        machine_id,
-        boot_id: text("/proc/sys/kernel/random/boot_id"),
-        kernel: uname.release().to_string_lossy().into_owned(),
-        os_image: os_image(&text("/etc/os-release")),
-        architecture: architecture(&uname.machine().to_string_lossy()).to_owned(),
-    }
-}
-
-/// Reads what changes; `root` is the directory whose disk counts.
-pub fn pressure(root: &Path) -> Pressure {
-    let disk = rustix::fs::statvfs(root).ok();
-    let blocks =
-        |count: fn(&rustix::fs::StatVfs) -> u64| disk.as_ref().map_or(0, |d| count(d).saturating_mul(d.f_frsize));
-    Pressure {
-        memory_available: meminfo(&text("/proc/meminfo"), "MemAvailable").unwrap_or(0).saturating_mul(1024),
-        disk_total: blocks(|d| d.f_blocks),
-        disk_available: blocks(|d| d.f_bavail),
-        inodes: disk.as_ref().map_or(0, |d| d.f_files),
-        inodes_free: disk.as_ref().map_or(0, |d| d.f_favail),
-        pids: processes(&text("/proc/loadavg")),
-        max_pids: text("/proc/sys/kernel/pid_max").parse().unwrap_or(0),
-    }
+/// The file system that holds `path`, or the nearest directory above it that exists.
+pub fn disk(path: &Path) -> io::Result<Disk> {
+    let mut at = path;
+    let stat = loop {
+        match (rustix::fs::statvfs(at), at.parent()) {
+            (Err(rustix::io::Errno::NOENT), Some(parent)) => at = parent,
+            (result, _) => break result?,
+        }
+    };
+    Ok(Disk {
+        capacity: stat.f_blocks.saturating_mul(stat.f_frsize),
+        available: stat.f_bavail.saturating_mul(stat.f_frsize),
+        inodes: stat.f_files,
+        inodes_free: stat.f_ffree,
+    })
 }
 
 #[cfg(test)]
@@ -115,23 +189,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_of_the_kernel() {
-        let memory = "MemTotal:       24681824 kB\nMemFree:        1 kB\nMemAvailable:   20000000 kB\n";
-        assert_eq!(meminfo(memory, "MemTotal"), Some(24_681_824));
-        assert_eq!(meminfo(memory, "Mem"), None);
-        assert_eq!(cpus("processor\t: 0\nmodel name\t: processor x\nprocessor\t: 1\n"), 2);
-        assert_eq!(
-            os_image("ID=debian\nPRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\n"),
-            "Debian GNU/Linux 12 (bookworm)"
-        );
-        assert_eq!(processes("0.00 0.01 0.05 2/345 6789\n"), 345);
-        assert_eq!(architecture("x86_64"), "amd64");
+    fn a_machine_is_read_from_its_files() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let write = |path: &str, text: &str| {
+            let path = dir.path().join(path);
+            std::fs::create_dir_all(path.parent().expect("inside")).expect("made");
+            std::fs::write(path, text).expect("written");
+        };
+        let places = Places { root: dir.path().into(), data: dir.path().join("not/yet"), images: None };
+        assert!(places.machine().is_err(), "no memory, no machine");
+        write("proc/meminfo", "MemTotal:  2048 kB\nMemAvailable: 1024 kB\nSwapTotal: 4 kB\nHugePages_Total: 3\n");
+        write("sys/devices/system/cpu/online", "0-3,6\n");
+        write("sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "2\n");
+        write("etc/os-release", "NAME=x\nPRETTY_NAME=\"Some Linux 1\"\n");
+        write("proc/sys/kernel/random/boot_id", "b\n");
+        write("proc/sys/kernel/pid_max", "100\n");
+        write("proc/loadavg", "0.1 0.2 0.3 2/43 999\n");
+        let machine = places.machine().expect("read");
+        assert_eq!((machine.cpus, machine.memory, machine.swap), (5, 2 << 20, 4096));
+        assert_eq!(machine.huge_pages, [(2 << 20, 4 << 20)].into());
+        assert_eq!((machine.os_image.as_str(), machine.boot_id.as_str()), ("Some Linux 1", "b"));
+        assert!(machine.storage > 0);
+        let levels = places.levels();
+        assert_eq!((levels.memory_available, levels.pids_free), (Some(1 << 20), Some(57)));
+        assert!(levels.data.is_some_and(|d| d.capacity == machine.storage));
     }
 
     #[test]
-    fn this_machine_has_something() {
-        let machine = read();
-        assert!(machine.cpus > 0 && machine.memory_kib > 0 && !machine.kernel.is_empty());
-        assert!(pressure(Path::new("/")).disk_total > 0);
+    fn ranges() {
+        for (text, want) in [("0", 1), ("0-1", 2), ("0,2-4", 4), ("", 0), ("x", 0), ("4-2", 0)] {
+            assert_eq!(count_ranges(text), want, "{text}");
+        }
     }
 }

@@ -1,49 +1,69 @@
-//! Who this node is. Its name and an id of ours are written down when it first registers, and win
-//! over whatever hostname or address the machine has later.
+//! Who this node is: chosen once, kept on disk, and stronger than a later hostname or address.
 
-use std::io;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use stdx::Rng;
 
+/// The file under the kubelet's root.
 const FILE: &str = "node.json";
+/// No identity is longer.
+const MAX_FILE: u64 = 64 * 1024;
 
-/// What is written down.
+/// The Node's name and a machine id of ours.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Identity {
-    pub name: String,
+    pub node_name: String,
+    /// 32 hexadecimal digits, as `/etc/machine-id` has; ours, because images of machines are copied.
     pub machine_id: String,
 }
 
-/// The identity beneath `root`; a new one named `name` where there is none yet.
-pub fn load_or_create(root: &Path, name: &str, rng: &Rng) -> io::Result<Identity> {
-    std::fs::create_dir_all(root)?;
-    let path = root.join(FILE);
-    match std::fs::read(&path) {
-        Ok(bytes) => serde_json::from_slice(&bytes).map_err(|e| {
-            let text = format!("{} cannot be read as this node's identity: {e}", path.display());
-            io::Error::new(io::ErrorKind::InvalidData, text)
-        }),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let identity = Identity { name: name.to_owned(), machine_id: rng.uuid() };
-            write(&path, &identity)?;
-            Ok(identity)
+impl Identity {
+    /// The identity kept under `root`, else a new one named `wanted`, which is not kept until
+    /// [`Identity::keep`]: a name that the API server refuses must not stick.
+    ///
+    /// # Errors
+    /// When there is a file that cannot be read: going on under another name would make a second
+    /// Node of this machine.
+    pub fn open(root: &Path, wanted: &str, rng: &Rng) -> io::Result<Self> {
+        let path = root.join(FILE);
+        let mut text = String::new();
+        match std::fs::File::open(&path) {
+            Ok(file) => file.take(MAX_FILE).read_to_string(&mut text).map_err(|e| named(&path, &e))?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(Self { node_name: wanted.to_owned(), machine_id: rng.uuid().replace('-', "") });
+            }
+            Err(error) => return Err(named(&path, &error)),
+        };
+        let identity: Self = serde_json::from_str(&text).map_err(|e| named(&path, &e))?;
+        if identity.node_name.is_empty() || identity.machine_id.is_empty() {
+            return Err(named(&path, &"nodeName and machineId must not be empty"));
         }
-        Err(error) => Err(error),
+        Ok(identity)
+    }
+
+    /// Keeps it, durably, for every later start.
+    pub fn keep(&self, root: &Path) -> io::Result<()> {
+        let path = root.join(FILE);
+        let text = serde_json::to_vec_pretty(self).map_err(|e| named(&path, &e))?;
+        if std::fs::read(&path).is_ok_and(|old| old == text) {
+            return Ok(());
+        }
+        std::fs::create_dir_all(root)?;
+        let new = root.join(format!("{FILE}.new"));
+        let mut file = std::fs::OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&new)?;
+        file.write_all(&text)?;
+        file.sync_all()?;
+        std::fs::rename(&new, &path)?;
+        std::fs::File::open(root)?.sync_all()
     }
 }
 
-/// Whole or not at all, also after a power loss.
-fn write(path: &Path, identity: &Identity) -> io::Result<()> {
-    use std::io::Write as _;
-    let next = path.with_extension("json.new");
-    let mut file = std::fs::File::create(&next)?;
-    file.write_all(&serde_json::to_vec(identity)?)?;
-    file.sync_all()?;
-    std::fs::rename(&next, path)?;
-    std::fs::File::open(path.parent().unwrap_or(path))?.sync_all()
+fn named(path: &Path, why: &dyn std::fmt::Display) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("node identity {}: {why}", path.display()))
 }
 
 #[cfg(test)]
@@ -52,13 +72,18 @@ mod tests {
 
     #[test]
     fn the_first_name_stays() {
-        let root = tempfile::tempdir().expect("a directory");
+        let dir = tempfile::tempdir().expect("a directory");
+        let root = dir.path().join("kubelet");
         let rng = Rng::seeded(1);
-        let first = load_or_create(root.path(), "one", &rng).expect("made");
-        let again = load_or_create(root.path(), "two", &rng).expect("read");
-        assert_eq!(first, again);
-        assert_eq!(first.name, "one");
-        std::fs::write(root.path().join(FILE), "{").expect("written");
-        assert!(load_or_create(root.path(), "one", &rng).is_err(), "a broken file is not replaced in silence");
+        let first = Identity::open(&root, "one", &rng).expect("new");
+        assert_eq!((first.node_name.as_str(), first.machine_id.len()), ("one", 32));
+        assert_ne!(Identity::open(&root, "one", &rng).expect("not kept yet"), first);
+        first.keep(&root).expect("kept");
+        first.keep(&root).expect("kept again");
+        assert_eq!(Identity::open(&root, "two", &rng).expect("the same"), first);
+        for bad in ["", "{}", r#"{"nodeName":"","machineId":"x"}"#] {
+            std::fs::write(root.join(FILE), bad).expect("written");
+            assert!(Identity::open(&root, "two", &rng).is_err(), "{bad:?}");
+        }
     }
 }

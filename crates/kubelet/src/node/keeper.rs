@@ -1,4 +1,5 @@
-//! Keeps the Node's object in the API server: registers it, tells how it does, renews its Lease.
+//! Keeps the Node's object true for as long as the kubelet runs: registers it, tells how it does,
+//! renews its Lease.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -6,49 +7,67 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::meta::apis::meta::v1::OwnerReference;
-use api::types::core::v1::{Node, NodeStatus};
+use api::types::core::v1::{Node, NodeStatus, Taint};
 use client::events::Type;
 use client::lease::Renewal;
-use client::{Client, Error, Patch};
+use client::{Client, Patch};
 use parking_lot::Mutex;
-use serde_json::{Value, json};
 use stdx::backoff::Policy;
 use stdx::clock::Instant;
 use stdx::shutdown::Stage;
 use stdx::{ClockExt, Rng, SharedClock};
 
-use super::facts::{self, Machine};
+use super::facts::{Machine, Places};
 use super::identity::Identity;
-use super::status::{self, Inputs, MACHINE_ID};
+use super::pressure::{Monitor, Thresholds};
+pub use super::register::RegisterError;
+use super::register::{self, Registered};
+use super::runtime_state::{Problem, RuntimeState};
+use super::status::{self, Reserved};
 use crate::context::blocking;
+use crate::image::policy::go_duration;
 use crate::relist;
-use crate::report::Report;
-use crate::runtime::{Health, Image, Runtime};
+use crate::report::{Report, Wait};
+use crate::runtime::{Error, Image, Runtime};
 
 /// How often the machine and the runtime are looked at.
 const LOOK: Duration = Duration::from_secs(10);
-/// While the node is not ready, sooner.
-const LOOK_SOON: Policy = Policy { initial: Duration::from_millis(50), max: Duration::from_secs(2) };
-/// An unchanged status is written this often.
-const REPORT: Duration = Duration::from_secs(300);
+/// How often while the runtime is not ready, after it once was.
+const LOOK_UNREADY: Duration = Duration::from_secs(1);
+/// How often a status is written in which nothing changed but the time.
+const REPORT: Duration = Duration::from_secs(5 * 60);
+/// How the runtime is asked until it is ready for the first time: every pod waits for that.
+const FIRST: Policy = Policy { initial: Duration::from_millis(10), max: Duration::from_millis(200) };
+/// Looks of that sort; a runtime that needs longer is waited for in peace.
+const FIRST_LOOKS: u32 = 150;
+/// How long the runtime may take to tell how it is.
+const ANSWER: Duration = Duration::from_secs(10);
 /// A runtime that was not listed for so long is not healthy.
 const LISTED_WITHIN: Duration = Duration::from_secs(180);
 const RETRY: Policy = Policy { initial: Duration::from_millis(100), max: Duration::from_secs(7) };
 
 /// What the node is told to be.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Settings {
+    /// The preferred address first.
     pub ips: Vec<String>,
+    /// Where the kubelet's server listens.
     pub port: u16,
     pub max_pods: u32,
+    /// `v1.37.1+pintle.0.1.0`.
     pub version: String,
+    /// Labels and taints of the first registration.
     pub labels: BTreeMap<String, String>,
-    /// The directory whose disk counts.
+    pub taints: Vec<Taint>,
+    /// Where the identity is kept.
     pub root: PathBuf,
+    pub places: Places,
+    pub reserved: Reserved,
+    pub thresholds: Thresholds,
 }
 
-/// The one that keeps it.
-pub struct Keeper {
+/// What the keeper works with.
+pub struct Parts {
     pub identity: Identity,
     pub settings: Settings,
     pub machine: Machine,
@@ -60,212 +79,262 @@ pub struct Keeper {
     pub rng: Rng,
 }
 
-/// The node cannot be registered, now or ever.
-#[derive(Debug, thiserror::Error)]
-pub enum RegisterError {
-    /// Another machine has this node's name and is alive.
-    #[error(
-        "node {name:?} is another machine (its id is {theirs}, ours is {ours}) that renewed its Lease {seconds} s ago; \
-         give this node another name"
-    )]
-    Taken { name: String, theirs: String, ours: String, seconds: i64 },
-    /// The API server refuses it.
-    #[error("node {0:?} cannot be registered: {1}")]
-    Refused(String, Error),
-}
-
-/// What a look found.
-struct Look {
-    health: Option<Health>,
-    images: Vec<Image>,
-    problems: Vec<String>,
-    pressure: facts::Pressure,
+/// The one that keeps it.
+pub struct Keeper {
+    parts: Parts,
+    monitor: Monitor,
+    runtime: RuntimeState,
+    /// The node's uid; Waits name it.
+    uid: String,
+    /// The problems last told of.
+    told: Option<Vec<Problem>>,
+    was_ready: bool,
+    /// Looks at a runtime that was never ready.
+    looks: u32,
+    /// When a status was last written.
+    reported: Option<Instant>,
+    is_unschedulable: bool,
 }
 
 impl Keeper {
+    /// Nothing is known yet.
+    pub fn new(parts: Parts) -> Self {
+        Self {
+            monitor: Monitor::new(parts.settings.thresholds),
+            runtime: RuntimeState::default(),
+            uid: String::new(),
+            told: None,
+            was_ready: false,
+            looks: 0,
+            reported: None,
+            is_unschedulable: false,
+            parts,
+        }
+    }
+
+    fn name(&self) -> &str {
+        &self.parts.identity.node_name
+    }
+
+    fn event(&self, kind: Type, reason: &str, message: String) {
+        self.parts.report.node_event(kind, reason, message);
+    }
+
+    fn tell(&self, reasons: &[&'static str]) {
+        for reason in reasons {
+            self.event(Type::Normal, reason, format!("Node {} status is now: {reason}", self.name()));
+        }
+    }
+
     /// Registers the node, trying until the API server answers.
-    pub async fn register(&self) -> Result<Node, RegisterError> {
+    ///
+    /// # Errors
+    /// When the node is another machine's, or the API server will never take it.
+    pub async fn register(&mut self) -> Result<Node, RegisterError> {
+        self.event(Type::Normal, "Starting", "Starting kubelet.".into());
+        self.observe().await;
+        let node = self.register_until_done().await?;
+        self.event(Type::Normal, "NodeAllocatableEnforced", "Updated Node Allocatable limit across pods".into());
+        Ok(node)
+    }
+
+    async fn register_until_done(&mut self) -> Result<Node, RegisterError> {
         let mut failures = 0;
         loop {
             match self.try_register().await {
                 Ok(node) => return Ok(node),
-                Err(error @ RegisterError::Taken { .. }) => return Err(error),
-                Err(RegisterError::Refused(name, error)) => {
+                Err(error) if error.is_final() => return Err(error),
+                Err(error) => {
                     failures += 1;
-                    if error.is_invalid() {
-                        return Err(RegisterError::Refused(name, error));
-                    }
-                    tracing::warn!(node = name, %error, "node not registered yet; trying again");
-                    self.clock.sleep(RETRY.delay(failures)).await;
+                    tracing::warn!(%error, "node not registered yet; trying again");
+                    self.parts.clock.sleep(RETRY.delay(failures)).await;
+                    self.observe().await;
                 }
             }
         }
     }
 
-    async fn try_register(&self) -> Result<Node, RegisterError> {
-        let name = &self.identity.name;
-        let refused = |error: Error| RegisterError::Refused(name.clone(), error);
-        let nodes = self.client.api::<Node>();
-        let look = self.look().await;
-        let wanted = status::node(&self.inputs(&look), &self.identity.machine_id, &self.settings.labels);
-        let existing = match nodes.create(&wanted).await {
-            Ok(created) => return Ok(created),
-            Err(error) if error.is_already_exists() => nodes.get(name).await.map_err(refused)?,
-            Err(error) => return Err(refused(error)),
-        };
-        self.check_owner(&existing).await?;
-        let mut patch = json!({"metadata": {"annotations": {MACHINE_ID: self.identity.machine_id}, "labels": {}}});
-        for (key, value) in wanted.metadata.labels.unwrap_or_default() {
-            patch["metadata"]["labels"][key] = Value::String(value);
+    async fn try_register(&mut self) -> Result<Node, RegisterError> {
+        let (status, reasons) = self.render(&NodeStatus::default(), None);
+        let Parts { identity, settings, machine, client, clock, .. } = &self.parts;
+        let defaults = register::labels(&identity.node_name, machine.operating_system, machine.architecture);
+        let wanted = register::render(identity, &defaults, &settings.labels, &settings.taints, status);
+        let Registered { node, is_new } =
+            register::register(client, identity, &wanted, &defaults, clock.wall()).await?;
+        // Only now: a name that the API server refuses must not stick.
+        let (identity, root) = (identity.clone(), settings.root.clone());
+        if let Err(error) = blocking(move || identity.keep(&root)).await.and_then(|kept| kept) {
+            tracing::error!(%error, "the node's identity cannot be written down");
         }
-        nodes.patch(name, &Patch::Merge(patch)).await.map_err(refused)
+        if is_new {
+            self.reported = Some(self.parts.clock.now());
+        }
+        self.uid = node.metadata.uid.clone().unwrap_or_default();
+        self.publish();
+        // As upstream, at every start anew.
+        self.tell(&reasons);
+        Ok(node)
     }
 
-    /// A Node of our name that another machine registered is taken over only when that is silent.
-    async fn check_owner(&self, existing: &Node) -> Result<(), RegisterError> {
-        let name = &self.identity.name;
-        let theirs =
-            existing.metadata.annotations.as_ref().and_then(|a| a.get(MACHINE_ID)).cloned().unwrap_or_default();
-        if theirs.is_empty() || theirs == self.identity.machine_id {
-            return Ok(());
-        }
-        let leases = self.client.api::<api::types::coordination::v1::Lease>().namespace("kube-node-lease");
-        let lease = leases.find(name).await.map_err(|e| RegisterError::Refused(name.clone(), e))?;
-        let renewed = lease.and_then(|l| l.spec).and_then(|s| s.renew_time);
-        let Some(renewed) = renewed else { return Ok(()) };
-        let seconds = self.clock.wall().duration_since(renewed.0).as_secs();
-        if (-40..40).contains(&seconds) {
-            let ours = self.identity.machine_id.clone();
-            return Err(RegisterError::Taken { name: name.clone(), theirs, ours, seconds });
-        }
-        tracing::warn!(node = name, theirs, "taking over the node of another machine that is silent");
-        Ok(())
-    }
-
-    fn inputs<'a>(&'a self, look: &'a Look) -> Inputs<'a> {
-        Inputs {
-            name: &self.identity.name,
-            ips: &self.settings.ips,
-            port: self.settings.port,
-            max_pods: self.settings.max_pods,
-            version: &self.settings.version,
-            machine: &self.machine,
-            pressure: look.pressure,
-            runtime: look.health.as_ref(),
-            problems: &look.problems,
-            images: &look.images,
-            now: crate::status::containers::whole(self.clock.wall()),
-        }
-    }
-
-    async fn look(&self) -> Look {
-        let root = self.settings.root.clone();
-        let pressure = blocking(move || facts::pressure(&root)).await.unwrap_or_default();
-        let (health, images) = tokio::join!(self.runtime.health(), self.runtime.images());
-        let mut problems = Vec::new();
-        let listed = self.listed.lock().clone();
-        if let Some(at) = listed.listed {
-            let ago = self.clock.now().since(at);
-            if ago > LISTED_WITHIN {
-                let text = crate::image::policy::go_duration;
-                let (ago, limit) = (text(ago), text(LISTED_WITHIN));
-                problems
-                    .push(format!("PLEG is not healthy: pleg was last seen active {ago} ago; threshold is {limit}"));
-            }
-        }
-        if let Err(error) = &health {
-            tracing::debug!(%error, "the runtime does not answer");
-        }
-        Look { health: health.ok(), images: images.unwrap_or_default(), problems, pressure }
-    }
-
-    /// Keeps status and Lease until the stage stops. `registered` is the node as it was registered.
-    pub async fn run(self, registered: Node, stage: Stage) {
-        let owner = OwnerReference {
-            api_version: "v1".into(),
-            kind: "Node".into(),
-            name: self.identity.name.clone(),
-            uid: registered.metadata.uid.clone().unwrap_or_default(),
-            ..OwnerReference::default()
-        };
-        let renewal =
-            Renewal::node(self.client.clone(), &self.identity.name, Some(owner), self.clock.clone(), self.rng.clone());
-        let stopped = stage.stopped();
-        tokio::select! {
-            () = renewal.run() => {}
-            () = self.keep(registered.status.unwrap_or_default()) => {}
-            () = stopped => {}
-        }
-    }
-
-    async fn keep(&self, mut known: NodeStatus) {
-        let name = &self.identity.name;
-        self.report.node_event(Type::Normal, "Starting", "Starting kubelet.".into());
-        // What was registered is told anew: this kubelet has only now begun.
-        let mut told = NodeStatus::default();
-        let mut written: Option<Instant> = None;
-        let (mut failures, mut not_ready) = (0, 0);
+    /// Keeps status and Lease until the stage stops. `node` is the node as it was registered.
+    pub async fn run(mut self, mut node: Node, stage: Stage) {
+        let mut stopped = std::pin::pin!(stage.stopped());
         loop {
-            let look = self.look().await;
-            let status = status::status(&self.inputs(&look), &known);
-            let now = self.clock.now();
-            let due = written.is_none_or(|at| now.since(at) >= REPORT);
-            if due || status::lasting(&status) != status::lasting(&known) {
-                match self.write(&known, &status).await {
-                    Ok(node) => {
+            let owner = OwnerReference {
+                api_version: "v1".into(),
+                kind: "Node".into(),
+                name: self.name().to_owned(),
+                uid: node.metadata.uid.clone().unwrap_or_default(),
+                ..OwnerReference::default()
+            };
+            let (client, clock, rng) = (self.parts.client.clone(), self.parts.clock.clone(), self.parts.rng.clone());
+            // Beside the rest, so that a slow runtime never makes the node look dead.
+            let lease = Renewal::node(client, self.name(), Some(owner), clock, rng);
+            node = tokio::select! {
+                () = &mut stopped => return,
+                () = lease.run() => return,
+                next = self.keep() => next,
+            };
+        }
+    }
+
+    /// Keeps the status; ends when the node had to be registered anew.
+    async fn keep(&mut self) -> Node {
+        let clock = self.parts.clock.clone();
+        let (mut due, mut failures) = (clock.now(), 0);
+        loop {
+            let changed = self.observe().await;
+            if changed || due <= clock.now() {
+                let delay = match self.sync().await {
+                    Ok(None) => {
                         failures = 0;
-                        written = Some(now);
-                        for reason in status::changes(&told, &status) {
-                            let text = format!("Node {name} status is now: {reason}");
-                            self.report.node_event(Type::Normal, reason, text);
-                        }
-                        told = status.clone();
-                        known = node.status.unwrap_or_default();
-                        // Our own view of what was written: the server may print amounts otherwise.
-                        known.capacity = status.capacity;
-                        known.allocatable = status.allocatable;
-                        known.images = status.images;
+                        LOOK
                     }
+                    Ok(Some(node)) => return node,
                     Err(error) => {
                         failures += 1;
-                        tracing::warn!(node = name, %error, "node status not written; trying again");
-                        if error.is_not_found() {
-                            self.restore().await;
-                        }
-                        self.clock.sleep(RETRY.delay(failures)).await;
-                        continue;
+                        tracing::warn!(node = self.name(), %error, "node status not written; trying again");
+                        RETRY.delay(failures)
                     }
-                }
+                };
+                due = clock.now() + delay;
             }
-            let ready =
-                look.health.as_ref().is_some_and(|h| h.runtime_problem.is_none() && h.network_problem.is_none());
-            not_ready = if ready { 0 } else { not_ready + 1 };
-            let pause = if ready { LOOK } else { LOOK_SOON.delay(not_ready) };
-            self.clock.sleep(pause).await;
+            clock.sleep(self.until_next().min(due.since(clock.now()))).await;
         }
     }
 
-    /// Somebody deleted the Node while its kubelet lives: it registers again.
-    async fn restore(&self) {
-        if let Err(error) = self.try_register().await {
-            tracing::warn!(%error, "node not registered again yet");
+    /// How long until the runtime is looked at again.
+    fn until_next(&mut self) -> Duration {
+        if self.problems().is_empty() {
+            self.was_ready = true;
+            return LOOK;
         }
+        if self.was_ready || self.looks >= FIRST_LOOKS {
+            return LOOK_UNREADY;
+        }
+        self.looks += 1;
+        FIRST.delay(self.looks)
     }
 
-    async fn write(&self, before: &NodeStatus, after: &NodeStatus) -> Result<Node, Error> {
-        let tree = |status: &NodeStatus| serde_json::to_value(status).unwrap_or_default();
-        let (before, after) = (tree(before), tree(after));
-        let mut patch = serde_json::Map::new();
-        for (key, value) in after.as_object().into_iter().flatten() {
-            if before.get(key) != Some(value) {
-                patch.insert(key.clone(), value.clone());
+    /// Why the node is not ready.
+    fn problems(&self) -> Vec<Problem> {
+        let now = self.parts.clock.now();
+        let mut problems = self.runtime.problems(now);
+        let listed = self.parts.listed.lock().listed;
+        if let Some(ago) = listed.map(|at| now.since(at)).filter(|ago| *ago > LISTED_WITHIN) {
+            let (ago, limit) = (go_duration(ago), go_duration(LISTED_WITHIN));
+            let text = format!("PLEG is not healthy: pleg was last seen active {ago} ago; threshold is {limit}");
+            problems.push(Problem { code: "RuntimeNotReady", text });
+        }
+        problems
+    }
+
+    /// Looks at the runtime; true when its problems are others than before.
+    async fn observe(&mut self) -> bool {
+        let clock = &self.parts.clock;
+        let answer = clock.timeout(ANSWER, self.parts.runtime.health()).await;
+        let answer = answer.unwrap_or_else(|_| Err(Error::DeadlineExceeded("no answer".into())));
+        self.runtime.observe(answer, clock.now());
+        let problems = self.problems();
+        let kinds = |all: &[Problem]| all.iter().map(|p| p.code).collect::<Vec<_>>();
+        // Other words for the same (a time that grows) can wait for the next regular look.
+        let changed = self.told.as_ref().is_none_or(|told| kinds(told) != kinds(&problems));
+        self.told = Some(problems);
+        self.publish();
+        changed
+    }
+
+    /// Says what the node waits for, once it is known to the API server.
+    fn publish(&self) {
+        if self.uid.is_empty() {
+            return;
+        }
+        let wait =
+            |problem: &Problem| Wait { code: problem.code, on: "container runtime".into(), text: problem.text.clone() };
+        let waits: Vec<Wait> = self.told.iter().flatten().map(wait).collect();
+        self.parts.report.node_waits(&self.uid, &waits);
+    }
+
+    fn render(&mut self, old: &NodeStatus, images: Option<&[Image]>) -> (NodeStatus, Vec<&'static str>) {
+        let problems = self.problems();
+        let Parts { identity, settings, machine, clock, .. } = &self.parts;
+        let pressure = self.monitor.observe(&settings.places.levels(), clock.now());
+        let inputs = status::Inputs {
+            identity,
+            machine,
+            addresses: &settings.ips,
+            port: settings.port,
+            max_pods: settings.max_pods,
+            kubelet_version: &settings.version,
+            reserved: settings.reserved,
+            thresholds: &settings.thresholds,
+            health: self.runtime.health(),
+            problems: &problems,
+            pressure,
+            images,
+            now: clock.wall(),
+        };
+        status::render(&inputs, old)
+    }
+
+    /// Makes the Node say what is. The node when it was gone and is registered anew.
+    async fn sync(&mut self) -> Result<Option<Node>, RegisterError> {
+        let api = self.parts.client.api::<Node>();
+        let Some(node) = api.find(self.name()).await.map_err(|e| self.refused(e))? else {
+            tracing::warn!(node = self.name(), "the Node object is gone; registering again");
+            return self.try_register().await.map(Some);
+        };
+        let images = self.parts.runtime.images().await.ok();
+        // The status as it is there, not as we left it: the node controller writes it too, when it
+        // hears nothing of us.
+        let old = node.status.clone().unwrap_or_default();
+        let (new, reasons) = self.render(&old, images.as_deref());
+        let found = status::diff(&old, &new);
+        let now = self.parts.clock.now();
+        let is_due = self.reported.is_none_or(|at| now.since(at) >= REPORT);
+        if found.is_urgent || is_due {
+            let patch = Patch::Strategic(found.patch);
+            api.patch_status(self.name(), &patch).await.map_err(|e| self.refused(e))?;
+            self.reported = Some(now);
+            self.tell(&reasons);
+            let boot = old.node_info.map(|i| i.boot_id).unwrap_or_default();
+            if !boot.is_empty() && boot != self.parts.machine.boot_id {
+                let text = format!("Node {} has been rebooted, boot id: {}", self.name(), self.parts.machine.boot_id);
+                self.event(Type::Warning, "Rebooted", text);
             }
         }
-        if let Some(addresses) = patch.get_mut("addresses").and_then(Value::as_array_mut) {
-            // Addresses merge by type, of which there may be several: replace them all.
-            addresses.insert(0, json!({"$patch": "replace"}));
+        let is_unschedulable = node.spec.and_then(|s| s.unschedulable).unwrap_or(false);
+        if std::mem::replace(&mut self.is_unschedulable, is_unschedulable) != is_unschedulable {
+            self.tell(&[if is_unschedulable { "NodeNotSchedulable" } else { "NodeSchedulable" }]);
         }
-        let body = Patch::Strategic(json!({"status": patch}));
-        self.client.api::<Node>().patch_status(&self.identity.name, &body).await
+        Ok(None)
+    }
+
+    fn refused(&self, error: client::Error) -> RegisterError {
+        RegisterError::Refused(self.name().to_owned(), error)
     }
 }
+
+#[cfg(test)]
+#[path = "keeper_tests.rs"]
+mod tests;

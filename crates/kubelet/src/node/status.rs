@@ -1,372 +1,288 @@
-//! The Node's object and status, from the machine's facts. Pure.
+//! A Node's status from what is known of the machine and its runtime. Pure.
 
 use std::collections::BTreeMap;
 
 use api::meta::api::resource::Quantity as Text;
-use api::meta::apis::meta::v1::{ObjectMeta, Time};
+use api::meta::apis::meta::v1::Time;
 use api::types::core::v1::{
-    ContainerImage, DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeRuntimeHandler,
-    NodeRuntimeHandlerFeatures, NodeStatus, NodeSystemInfo,
+    ContainerImage, DaemonEndpoint, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeRuntimeHandler,
+    NodeRuntimeHandlerFeatures, NodeStatus, NodeSwapStatus, NodeSystemInfo,
 };
 use jiff::Timestamp;
+use machinery::quantity::{Format, Quantity};
+use serde_json::{Map, Value, json};
 
-use super::facts::{Machine, Pressure};
+use super::facts::Machine;
+use super::identity::Identity;
+use super::pressure::{Pressure, Thresholds};
+use super::runtime_state::{Problem, join};
 use crate::runtime::{Health, Image};
 
-/// The annotation that tells one machine from another of the same name.
-pub const MACHINE_ID: &str = "pintle.dev/machine-id";
-/// Images a status names at most, and names of one of them.
+/// Images a Node names, and names of each.
 const MAX_IMAGES: usize = 50;
 const MAX_NAMES: usize = 5;
-/// What memory must be left, as upstream's eviction threshold has it.
-const MEMORY_RESERVE: u64 = 100 << 20;
-/// A disk with so much left is not full, whatever share of it that is.
-const PLENTY: u64 = 10 << 30;
 
-/// What a status is made of.
+/// What is kept from pods for the system.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reserved {
+    pub milli_cpu: u64,
+    pub memory: u64,
+    pub storage: u64,
+}
+
+/// What a Node's status is made of.
 pub struct Inputs<'a> {
-    pub name: &'a str,
-    pub ips: &'a [String],
+    pub identity: &'a Identity,
+    pub machine: &'a Machine,
+    /// The preferred address first.
+    pub addresses: &'a [String],
     pub port: u16,
     pub max_pods: u32,
-    pub version: &'a str,
-    pub machine: &'a Machine,
+    pub kubelet_version: &'a str,
+    pub reserved: Reserved,
+    pub thresholds: &'a Thresholds,
+    pub health: Option<&'a Health>,
+    pub problems: &'a [Problem],
     pub pressure: Pressure,
-    pub runtime: Option<&'a Health>,
-    /// Why the runtime cannot be asked, or is not listed any more.
-    pub problems: &'a [String],
-    pub images: &'a [Image],
+    /// `None` when they are not known; the old list stays.
+    pub images: Option<&'a [Image]>,
     pub now: Timestamp,
 }
 
-/// The labels every node has.
-pub fn labels(name: &str, architecture: &str) -> BTreeMap<String, String> {
-    [
-        ("beta.kubernetes.io/arch", architecture),
-        ("beta.kubernetes.io/os", "linux"),
-        ("kubernetes.io/arch", architecture),
-        ("kubernetes.io/hostname", name),
-        ("kubernetes.io/os", "linux"),
-    ]
-    .map(|(key, value)| (key.to_owned(), value.to_owned()))
-    .into()
-}
-
-/// The object to register.
-pub fn node(inputs: &Inputs, machine_id: &str, more_labels: &BTreeMap<String, String>) -> Node {
-    let mut labels = labels(inputs.name, &inputs.machine.architecture);
-    labels.extend(more_labels.clone());
-    let annotations = [
-        (MACHINE_ID.to_owned(), machine_id.to_owned()),
-        ("volumes.kubernetes.io/controller-managed-attach-detach".to_owned(), "true".to_owned()),
-    ];
-    Node {
-        metadata: ObjectMeta {
-            name: Some(inputs.name.to_owned()),
-            labels: Some(labels),
-            annotations: Some(annotations.into()),
-            ..ObjectMeta::default()
-        },
-        spec: None,
-        status: Some(status(inputs, &NodeStatus::default())),
-    }
-}
-
-/// The status; conditions keep their times until they change.
-pub fn status(inputs: &Inputs, before: &NodeStatus) -> NodeStatus {
-    let machine = inputs.machine;
-    let mut addresses: Vec<NodeAddress> =
-        inputs.ips.iter().map(|ip| NodeAddress { address: ip.clone(), type_: "InternalIP".into() }).collect();
-    addresses.push(NodeAddress { address: inputs.name.to_owned(), type_: "Hostname".into() });
-    let runtime = inputs.runtime.cloned().unwrap_or_default();
-    let handlers: Vec<NodeRuntimeHandler> = runtime
-        .handlers
-        .iter()
-        .map(|(name, recursive, user)| NodeRuntimeHandler {
-            name: Some(name.clone()),
-            features: Some(NodeRuntimeHandlerFeatures {
-                recursive_read_only_mounts: Some(*recursive),
-                user_namespaces: Some(*user),
-            }),
-        })
-        .collect();
-    NodeStatus {
-        addresses: Some(addresses),
-        capacity: Some(capacity(inputs)),
-        allocatable: Some(allocatable(inputs)),
-        conditions: Some(conditions(inputs, before)),
+/// The status, and the reasons of the events that its changes ask for.
+pub fn render(inputs: &Inputs<'_>, old: &NodeStatus) -> (NodeStatus, Vec<&'static str>) {
+    let (conditions, events) = conditions(inputs, old.conditions.as_deref().unwrap_or_default());
+    let status = NodeStatus {
+        addresses: Some(addresses(inputs)),
+        capacity: Some(texts(capacity(inputs))),
+        allocatable: Some(texts(allocatable(inputs))),
+        conditions: Some(conditions),
         daemon_endpoints: Some(NodeDaemonEndpoints {
-            kubelet_endpoint: Some(DaemonEndpoint { port: i32::from(inputs.port) }),
+            kubelet_endpoint: Some(DaemonEndpoint { port: inputs.port.into() }),
         }),
-        images: Some(images(inputs.images)),
-        node_info: Some(NodeSystemInfo {
-            architecture: machine.architecture.clone(),
-            boot_id: machine.boot_id.clone(),
-            container_runtime_version: format!("{}://{}", runtime.name, runtime.version),
-            kernel_version: machine.kernel.clone(),
-            kube_proxy_version: String::new(),
-            kubelet_version: inputs.version.to_owned(),
-            machine_id: machine.machine_id.clone(),
-            operating_system: "linux".into(),
-            os_image: machine.os_image.clone(),
-            system_uuid: machine.system_uuid.clone(),
-            ..NodeSystemInfo::default()
-        }),
-        runtime_handlers: Some(handlers).filter(|h| !h.is_empty()),
-        ..before.clone()
-    }
+        node_info: Some(info(inputs, old.node_info.as_ref())),
+        images: inputs.images.map_or_else(|| old.images.clone(), |i| Some(images(i))),
+        runtime_handlers: inputs.health.map_or_else(|| old.runtime_handlers.clone(), handlers),
+        ..NodeStatus::default()
+    };
+    (status, events)
 }
 
-fn capacity(inputs: &Inputs) -> BTreeMap<String, Text> {
+fn addresses(inputs: &Inputs<'_>) -> Vec<NodeAddress> {
+    let address = |type_: &str, address: String| NodeAddress { type_: type_.into(), address };
+    let mut all: Vec<_> = inputs.addresses.iter().map(|ip| address("InternalIP", ip.clone())).collect();
+    all.push(address("Hostname", inputs.identity.node_name.clone()));
+    all
+}
+
+fn binary(bytes: u64) -> Quantity {
+    Quantity::from_value(i64::try_from(bytes).unwrap_or(i64::MAX), Format::Binary)
+}
+
+fn count(number: u64) -> Quantity {
+    Quantity::from_value(i64::try_from(number).unwrap_or(i64::MAX), Format::Decimal)
+}
+
+fn texts(amounts: BTreeMap<String, Quantity>) -> BTreeMap<String, Text> {
+    amounts.into_iter().map(|(name, amount)| (name, Text(amount.to_string()))).collect()
+}
+
+/// What the machine has.
+pub fn capacity(inputs: &Inputs<'_>) -> BTreeMap<String, Quantity> {
     let machine = inputs.machine;
-    let mut out: BTreeMap<String, Text> = [
-        ("cpu".to_owned(), Text(machine.cpus.to_string())),
-        ("memory".to_owned(), Text(format!("{}Ki", machine.memory_kib))),
-        ("ephemeral-storage".to_owned(), Text(format!("{}Ki", inputs.pressure.disk_total / 1024))),
-        ("pods".to_owned(), Text(inputs.max_pods.to_string())),
-    ]
-    .into();
-    for (size, kib) in &machine.huge_pages {
-        out.insert(format!("hugepages-{}", print_kib(*size)), Text(print_kib(*kib)));
+    let mut all = BTreeMap::from([
+        ("cpu".to_owned(), count(machine.cpus)),
+        ("memory".to_owned(), binary(machine.memory)),
+        ("ephemeral-storage".to_owned(), binary(machine.storage)),
+        ("pods".to_owned(), count(inputs.max_pods.into())),
+    ]);
+    for (page, bytes) in &machine.huge_pages {
+        all.insert(format!("hugepages-{}", binary(*page)), binary(*bytes));
     }
-    out
+    all
 }
 
-/// An amount of KiB in the largest unit that divides it.
-fn print_kib(kib: u64) -> String {
-    match kib {
-        0 => "0".into(),
-        n if n % (1 << 20) == 0 => format!("{}Gi", n >> 20),
-        n if n % (1 << 10) == 0 => format!("{}Mi", n >> 10),
-        n => format!("{n}Ki"),
-    }
+/// What of it pods may have: less what is reserved, and less what eviction keeps free.
+pub fn allocatable(inputs: &Inputs<'_>) -> BTreeMap<String, Quantity> {
+    let (machine, reserved) = (inputs.machine, inputs.reserved);
+    let mut all = capacity(inputs);
+    let milli = machine.cpus.saturating_mul(1000).saturating_sub(reserved.milli_cpu);
+    all.insert("cpu".into(), Quantity::from_milli(i64::try_from(milli).unwrap_or(i64::MAX), Format::Decimal));
+    let huge: u64 = machine.huge_pages.values().sum();
+    let kept = reserved.memory.saturating_add(inputs.thresholds.memory_available).saturating_add(huge);
+    all.insert("memory".into(), binary(machine.memory.saturating_sub(kept)));
+    let free = u128::from(machine.storage) * u128::from(inputs.thresholds.data_available) / 100;
+    let kept = reserved.storage.saturating_add(u64::try_from(free).unwrap_or(u64::MAX));
+    all.insert("ephemeral-storage".into(), count(machine.storage.saturating_sub(kept)));
+    all
 }
 
-fn allocatable(inputs: &Inputs) -> BTreeMap<String, Text> {
-    let huge: u64 = inputs.machine.huge_pages.iter().map(|(_, kib)| kib).sum();
-    let memory = inputs.machine.memory_kib.saturating_sub(MEMORY_RESERVE / 1024).saturating_sub(huge);
-    let mut out = capacity(inputs);
-    out.insert("memory".into(), Text(format!("{memory}Ki")));
-    // Ten parts of a hundred are kept free.
-    let disk = inputs.pressure.disk_total / 10 * 9;
-    out.insert("ephemeral-storage".into(), Text(disk.to_string()));
-    out
-}
-
-fn images(images: &[Image]) -> Vec<ContainerImage> {
-    let mut all: Vec<&Image> = images.iter().filter(|i| !(i.tags.is_empty() && i.digests.is_empty())).collect();
-    all.sort_by(|a, b| b.size.cmp(&a.size).then_with(|| a.id.cmp(&b.id)));
-    let image = |i: &&Image| ContainerImage {
-        names: Some(i.digests.iter().chain(&i.tags).take(MAX_NAMES).cloned().collect()),
-        size_bytes: Some(i64::try_from(i.size).unwrap_or(i64::MAX)),
+fn info(inputs: &Inputs<'_>, old: Option<&NodeSystemInfo>) -> NodeSystemInfo {
+    let (machine, identity) = (inputs.machine, inputs.identity);
+    let runtime = match inputs.health {
+        Some(health) => format!("{}://{}", health.name, health.version),
+        None => old.map(|o| o.container_runtime_version.clone()).unwrap_or_default(),
     };
-    all.iter().take(MAX_IMAGES).map(image).collect()
-}
-
-fn conditions(inputs: &Inputs, before: &NodeStatus) -> Vec<NodeCondition> {
-    let p = inputs.pressure;
-    let low_memory = p.memory_available > 0 && p.memory_available < MEMORY_RESERVE;
-    let few_bytes = p.disk_available < PLENTY && p.disk_available < p.disk_total / 10;
-    let few_inodes = p.inodes > 0 && p.inodes_free < p.inodes / 20;
-    let few_pids = p.max_pids > 0 && p.pids > p.max_pids / 10 * 9;
-    let pressure = |bad: bool, kind: &str, (bad_reason, bad_text): (&str, &str), (reason, text): (&str, &str)| {
-        let (status, reason, text) = if bad { ("True", bad_reason, bad_text) } else { ("False", reason, text) };
-        condition(kind, status, reason, &format!("kubelet has {text}"))
-    };
-    let mut out = vec![
-        pressure(
-            low_memory,
-            "MemoryPressure",
-            ("KubeletHasInsufficientMemory", "insufficient memory available"),
-            ("KubeletHasSufficientMemory", "sufficient memory available"),
-        ),
-        pressure(
-            few_bytes || few_inodes,
-            "DiskPressure",
-            ("KubeletHasDiskPressure", "disk pressure"),
-            ("KubeletHasNoDiskPressure", "no disk pressure"),
-        ),
-        pressure(
-            few_pids,
-            "PIDPressure",
-            ("KubeletHasInsufficientPID", "insufficient PID available"),
-            ("KubeletHasSufficientPID", "sufficient PID available"),
-        ),
-        ready(inputs),
-    ];
-    let kept = before.conditions.iter().flatten();
-    for condition in &mut out {
-        let old = kept.clone().find(|c| c.type_ == condition.type_);
-        let same = old.filter(|o| o.status == condition.status);
-        condition.last_heartbeat_time = Some(Time(inputs.now));
-        let since = same.and_then(|o| o.last_transition_time.clone());
-        condition.last_transition_time = since.or(Some(Time(inputs.now)));
+    let uuid = &machine.system_uuid;
+    let swap = i64::try_from(machine.swap).unwrap_or(i64::MAX);
+    NodeSystemInfo {
+        architecture: machine.architecture.into(),
+        boot_id: machine.boot_id.clone(),
+        container_runtime_version: runtime,
+        kernel_version: machine.kernel.clone(),
+        kube_proxy_version: String::new(),
+        kubelet_version: inputs.kubelet_version.into(),
+        machine_id: identity.machine_id.clone(),
+        operating_system: machine.operating_system.into(),
+        os_image: machine.os_image.clone(),
+        system_uuid: if uuid.is_empty() { identity.machine_id.clone() } else { uuid.clone() },
+        swap: (swap > 0).then_some(NodeSwapStatus { capacity: Some(swap) }),
+        running_in_user_namespace: None,
     }
-    // What others say of the node stays, before what we say.
-    let ours = |c: &&NodeCondition| out.iter().any(|o| o.type_ == c.type_);
-    let others: Vec<NodeCondition> = kept.filter(|c| !ours(c)).cloned().collect();
-    others.into_iter().chain(out).collect()
 }
 
-fn ready(inputs: &Inputs) -> NodeCondition {
-    let mut problems: Vec<String> = Vec::new();
-    match inputs.runtime {
-        None => problems.push("container runtime is down".into()),
-        Some(health) => {
-            problems.extend(health.runtime_problem.iter().map(|p| format!("container runtime not ready: {p}")));
-            problems.extend(health.network_problem.iter().map(|p| format!("container runtime network not ready: {p}")));
+/// The largest images, each with the digests and tags it has.
+fn images(all: &[Image]) -> Vec<ContainerImage> {
+    let mut sorted: Vec<&Image> = all.iter().collect();
+    sorted.sort_by(|a, b| b.size.cmp(&a.size).then_with(|| a.id.cmp(&b.id)));
+    let render = |image: &&Image| ContainerImage {
+        names: Some(image.digests.iter().chain(&image.tags).take(MAX_NAMES).cloned().collect()),
+        size_bytes: Some(i64::try_from(image.size).unwrap_or(i64::MAX)),
+    };
+    sorted.iter().take(MAX_IMAGES).map(render).collect()
+}
+
+fn handlers(health: &Health) -> Option<Vec<NodeRuntimeHandler>> {
+    let render = |(name, read_only, users): &(String, bool, bool)| NodeRuntimeHandler {
+        name: Some(name.clone()),
+        features: Some(NodeRuntimeHandlerFeatures {
+            recursive_read_only_mounts: Some(*read_only),
+            user_namespaces: Some(*users),
+        }),
+    };
+    (!health.handlers.is_empty()).then(|| health.handlers.iter().map(render).collect())
+}
+
+/// One condition of pressure: its type, and reason and message without and with it.
+struct Wording {
+    kind: &'static str,
+    good: (&'static str, &'static str),
+    bad: (&'static str, &'static str),
+    /// The events' reasons.
+    events: (&'static str, &'static str),
+}
+
+const MEMORY: Wording = Wording {
+    kind: "MemoryPressure",
+    good: ("KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+    bad: ("KubeletHasInsufficientMemory", "kubelet has insufficient memory available"),
+    events: ("NodeHasSufficientMemory", "NodeHasInsufficientMemory"),
+};
+const DISK: Wording = Wording {
+    kind: "DiskPressure",
+    good: ("KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+    bad: ("KubeletHasDiskPressure", "kubelet has disk pressure"),
+    events: ("NodeHasNoDiskPressure", "NodeHasDiskPressure"),
+};
+const PIDS: Wording = Wording {
+    kind: "PIDPressure",
+    good: ("KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+    bad: ("KubeletHasInsufficientPID", "kubelet has insufficient PID available"),
+    events: ("NodeHasSufficientPID", "NodeHasInsufficientPID"),
+};
+
+fn conditions(inputs: &Inputs<'_>, old: &[NodeCondition]) -> (Vec<NodeCondition>, Vec<&'static str>) {
+    let (mut all, mut events) = (Vec::new(), Vec::new());
+    // The API server keeps whole seconds.
+    let now = Timestamp::from_second(inputs.now.as_second()).unwrap_or(inputs.now);
+    let mut add = |kind: &str, status: bool, reason: &str, message: &str, event: &'static str| {
+        let before = old.iter().find(|c| c.type_ == kind);
+        let status = if status { "True" } else { "False" };
+        let same = before.filter(|c| c.status == status);
+        // A Node that starts out as not ready has not become so.
+        if same.is_none() && !(before.is_none() && event == "NodeNotReady") {
+            events.push(event);
+        }
+        all.push(NodeCondition {
+            type_: kind.into(),
+            status: status.into(),
+            last_heartbeat_time: Some(Time(now)),
+            last_transition_time: same.and_then(|c| c.last_transition_time.clone()).or(Some(Time(now))),
+            reason: Some(reason.into()),
+            message: Some(message.into()),
+        });
+    };
+    let pressure = inputs.pressure;
+    for (wording, is_short) in [(MEMORY, pressure.memory), (DISK, pressure.disk), (PIDS, pressure.pids)] {
+        let (reason, message) = if is_short { wording.bad } else { wording.good };
+        let event = if is_short { wording.events.1 } else { wording.events.0 };
+        add(wording.kind, is_short, reason, message, event);
+    }
+    if inputs.problems.is_empty() {
+        add("Ready", true, "KubeletReady", "kubelet is posting ready status", "NodeReady");
+    } else {
+        add("Ready", false, "KubeletNotReady", &join(inputs.problems), "NodeNotReady");
+    }
+    (all, events)
+}
+
+/// What a patch of the status says, and whether more than heartbeats changed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Difference {
+    pub patch: Value,
+    pub is_urgent: bool,
+}
+
+/// From the status that the API server has to the one it should have. What others wrote (further
+/// conditions, extended resources) is left alone.
+pub fn diff(old: &NodeStatus, new: &NodeStatus) -> Difference {
+    let mut patch = Map::new();
+    if old.addresses != new.addresses {
+        let mut list = tree(&new.addresses);
+        // Two addresses of one type would be merged into one.
+        list.as_array_mut().into_iter().for_each(|l| l.push(json!({"$patch": "replace"})));
+        patch.insert("addresses".into(), list);
+    }
+    for (name, old, new) in
+        [("capacity", &old.capacity, &new.capacity), ("allocatable", &old.allocatable, &new.allocatable)]
+    {
+        let none = BTreeMap::new();
+        let before = old.as_ref().unwrap_or(&none);
+        let changed = |(name, amount): &(&String, &Text)| !before.get(*name).is_some_and(|b| is_same(b, amount));
+        let changed: Map<String, Value> =
+            new.iter().flatten().filter(changed).map(|(name, amount)| (name.clone(), json!(amount.0))).collect();
+        if !changed.is_empty() {
+            patch.insert(name.into(), Value::Object(changed));
         }
     }
-    problems.extend(inputs.problems.iter().cloned());
-    match problems.as_slice() {
-        [] => condition("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
-        [one] => condition("Ready", "False", "KubeletNotReady", one),
-        many => condition("Ready", "False", "KubeletNotReady", &format!("[{}]", many.join(", "))),
-    }
-}
-
-fn condition(kind: &str, status: &str, reason: &str, message: &str) -> NodeCondition {
-    NodeCondition {
-        type_: kind.into(),
-        status: status.into(),
-        reason: Some(reason.into()),
-        message: Some(message.into()),
-        ..NodeCondition::default()
-    }
-}
-
-/// The status without what changes with every look: equal ones need no write.
-pub fn lasting(status: &NodeStatus) -> NodeStatus {
-    let mut status = status.clone();
-    for condition in status.conditions.iter_mut().flatten() {
-        condition.last_heartbeat_time = None;
-    }
-    status
-}
-
-/// The events that a change from one status to the next is worth: reason only, the texts all read
-/// `Node <n> status is now: <reason>`.
-pub fn changes(before: &NodeStatus, after: &NodeStatus) -> Vec<&'static str> {
-    let status =
-        |s: &NodeStatus, kind: &str| s.conditions.iter().flatten().find(|c| c.type_ == kind).map(|c| c.status.clone());
-    let mut out = Vec::new();
-    for (kind, on, off) in [
-        ("MemoryPressure", "NodeHasInsufficientMemory", "NodeHasSufficientMemory"),
-        ("DiskPressure", "NodeHasDiskPressure", "NodeHasNoDiskPressure"),
-        ("PIDPressure", "NodeHasInsufficientPID", "NodeHasSufficientPID"),
-        ("Ready", "NodeReady", "NodeNotReady"),
-    ] {
-        let (old, new) = (status(before, kind), status(after, kind));
-        if old != new && !(kind == "Ready" && old.is_none() && new.as_deref() == Some("False")) {
-            out.push(if new.as_deref() == Some("True") { on } else { off });
+    let mut set = |name: &str, differs: bool, value: Value| {
+        if differs {
+            patch.insert(name.into(), value);
         }
-    }
-    out
+    };
+    set("daemonEndpoints", old.daemon_endpoints != new.daemon_endpoints, tree(&new.daemon_endpoints));
+    set("nodeInfo", old.node_info != new.node_info, tree(&new.node_info));
+    let list = |l: &Option<Vec<ContainerImage>>| l.clone().unwrap_or_default();
+    set("images", list(&old.images) != list(&new.images), tree(&list(&new.images)));
+    set("runtimeHandlers", old.runtime_handlers != new.runtime_handlers, tree(&new.runtime_handlers));
+    let said = |all: &Option<Vec<NodeCondition>>| -> BTreeMap<String, (String, Option<String>, Option<String>)> {
+        let told = |c: &NodeCondition| (c.type_.clone(), (c.status.clone(), c.reason.clone(), c.message.clone()));
+        all.iter().flatten().map(told).collect()
+    };
+    let before = said(&old.conditions);
+    let is_urgent = !patch.is_empty() || said(&new.conditions).iter().any(|(kind, now)| before.get(kind) != Some(now));
+    patch.insert("conditions".into(), tree(&new.conditions));
+    Difference { patch: json!({"status": patch}), is_urgent }
+}
+
+fn is_same(a: &Text, b: &Text) -> bool {
+    a == b || a.0.parse::<Quantity>().ok().zip(b.0.parse::<Quantity>().ok()).is_some_and(|(a, b)| a == b)
+}
+
+fn tree<T: serde::Serialize>(value: &T) -> Value {
+    serde_json::to_value(value).unwrap_or(Value::Null)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn inputs<'a>(machine: &'a Machine, runtime: Option<&'a Health>, problems: &'a [String]) -> Inputs<'a> {
-        Inputs {
-            name: "n1",
-            ips: &[],
-            port: 10250,
-            max_pods: 110,
-            version: "v1.37.1",
-            machine,
-            pressure: Pressure {
-                memory_available: 1 << 30,
-                disk_total: 100 << 30,
-                disk_available: 50 << 30,
-                ..Pressure::default()
-            },
-            runtime,
-            problems,
-            images: &[],
-            now: Timestamp::from_second(100).expect("a time"),
-        }
-    }
-
-    fn lines(status: &NodeStatus) -> Vec<String> {
-        let conditions = status.conditions.iter().flatten();
-        conditions.map(|c| format!("{}={} {}", c.type_, c.status, c.message.clone().unwrap_or_default())).collect()
-    }
-
-    #[test]
-    fn conditions_have_upstreams_texts() {
-        let machine = Machine { cpus: 2, memory_kib: 4 << 20, ..Machine::default() };
-        let well = Health { name: "containerd".into(), version: "1.6.20".into(), ..Health::default() };
-        let first = status(&inputs(&machine, Some(&well), &[]), &NodeStatus::default());
-        assert_eq!(
-            lines(&first),
-            [
-                "MemoryPressure=False kubelet has sufficient memory available",
-                "DiskPressure=False kubelet has no disk pressure",
-                "PIDPressure=False kubelet has sufficient PID available",
-                "Ready=True kubelet is posting ready status",
-            ]
-        );
-        let network = "NetworkReady=false reason:NetworkPluginNotReady message:cni plugin not initialized";
-        let ill = Health { network_problem: Some(network.into()), ..well };
-        let second = status(&inputs(&machine, Some(&ill), &["PLEG is not healthy".into()]), &first);
-        assert_eq!(
-            lines(&second)[3],
-            format!("Ready=False [container runtime network not ready: {network}, PLEG is not healthy]")
-        );
-        assert_eq!(lines(&status(&inputs(&machine, None, &[]), &first))[3], "Ready=False container runtime is down");
-        assert_eq!(changes(&first, &second), ["NodeNotReady"]);
-        assert_eq!(
-            changes(&NodeStatus::default(), &first),
-            ["NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID", "NodeReady"]
-        );
-    }
-
-    #[test]
-    fn heartbeats_alone_are_no_change() {
-        let machine = Machine::default();
-        let first = status(&inputs(&machine, None, &[]), &NodeStatus::default());
-        let later = Inputs { now: Timestamp::from_second(200).expect("a time"), ..inputs(&machine, None, &[]) };
-        let second = status(&later, &first);
-        assert_ne!(first, second);
-        assert_eq!(lasting(&first), lasting(&second));
-    }
-
-    #[test]
-    fn a_full_disk_is_pressure_only_when_little_is_left() {
-        let machine = Machine::default();
-        let of = |total: u64, available: u64| {
-            let mut inputs = inputs(&machine, None, &[]);
-            inputs.pressure.disk_total = total << 30;
-            inputs.pressure.disk_available = available << 30;
-            lines(&status(&inputs, &NodeStatus::default()))[1].starts_with("DiskPressure=True")
-        };
-        assert_eq!([of(100, 50), of(100, 9), of(1000, 50), of(20, 1)], [false, true, false, true]);
-    }
-
-    #[test]
-    fn resources_and_images() {
-        let machine = Machine {
-            cpus: 2,
-            memory_kib: 4 << 20,
-            huge_pages: vec![(2048, 0), (1 << 20, 1 << 20)],
-            ..Machine::default()
-        };
-        let images: Vec<Image> = (0..60)
-            .map(|n| Image { id: n.to_string(), tags: vec![format!("i:{n}")], size: n, ..Image::default() })
-            .collect();
-        let mut inputs = inputs(&machine, None, &[]);
-        inputs.images = &images;
-        let found = status(&inputs, &NodeStatus::default());
-        let text = |list: &Option<BTreeMap<String, Text>>, name: &str| {
-            list.as_ref().and_then(|l| l.get(name)).map(|q| q.0.clone())
-        };
-        assert_eq!(text(&found.capacity, "cpu").as_deref(), Some("2"));
-        assert_eq!(text(&found.capacity, "hugepages-1Gi").as_deref(), Some("1Gi"));
-        assert_eq!(text(&found.capacity, "hugepages-2Mi").as_deref(), Some("0"));
-        assert_eq!(text(&found.allocatable, "memory"), Some(format!("{}Ki", (4 << 20) - (100 << 10) - (1 << 20))));
-        let images = found.images.expect("images");
-        assert_eq!((images.len(), images[0].size_bytes), (50, Some(59)));
-    }
-}
+#[path = "status_tests.rs"]
+mod tests;
