@@ -185,8 +185,12 @@ impl Query {
     /// A whole number; 400 when it is none.
     pub fn number(&self, key: &str) -> status::Result<Option<i64>> {
         let Some(text) = self.text(key) else { return Ok(None) };
-        let wrong = |_| Status::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax"));
-        text.parse().map(Some).map_err(wrong)
+        text.parse().map(Some).map_err(|error: std::num::ParseIntError| {
+            use std::num::IntErrorKind::{NegOverflow, PosOverflow};
+            let range = matches!(error.kind(), PosOverflow | NegOverflow);
+            let why = if range { "value out of range" } else { "invalid syntax" };
+            Status::bad_request(format!("strconv.ParseInt: parsing {text:?}: {why}"))
+        })
     }
 
     /// The pairs in order.

@@ -211,3 +211,15 @@ async fn reads_see_what_was_written() {
         assert_eq!(names(&root.get(MAPS).await.ok()).split(' ').count(), i + 1);
     }
 }
+
+/// A token that names a revision that has not happened: nobody may be told that it has.
+#[tokio::test]
+async fn a_token_from_the_future_is_refused() {
+    use base64::Engine as _;
+    let server = Server::start().await;
+    server.root.post(MAPS, &config_map("a", "1")).await.ok();
+    let token = base64::engine::general_purpose::URL_SAFE_NO_PAD
+        .encode(r#"{"v":"meta.k8s.io/v1","rv":99999999999,"start":"a"}"#);
+    let answer = server.root.get(&format!("{MAPS}?continue={token}")).await.failure();
+    assert!(answer.starts_with("504 Timeout: Timeout: Too large resource version: 99999999999"), "{answer}");
+}

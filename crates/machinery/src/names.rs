@@ -194,8 +194,20 @@ pub fn path_segment(s: &str) -> Vec<String> {
     if s == "." || s == ".." {
         return vec![format!("may not be '{s}'")];
     }
-    ["/", "%"].iter().filter(|c| s.contains(**c)).map(|c| format!("may not contain '{c}'")).collect()
+    let mut wrong: Vec<String> =
+        ["/", "%"].iter().filter(|c| s.contains(**c)).map(|c| format!("may not contain '{c}'")).collect();
+    // What no path can carry could never be read or deleted again.
+    if s.chars().any(char::is_control) {
+        wrong.push("may not contain control characters".to_owned());
+    }
+    if s.len() > SEGMENT {
+        wrong.push(format!("must be no more than {SEGMENT} bytes"));
+    }
+    wrong
 }
+
+/// The longest [`path_segment`]; escaped it still fits into a path.
+const SEGMENT: usize = 1024;
 
 /// `base` and five random letters, at most 63 long: what `generateName` asks for.
 pub fn generate(base: &str, rng: &Rng) -> String {
@@ -258,6 +270,8 @@ mod tests {
         assert_eq!(config_map_key("..a"), ["must not start with '..'"]);
         assert_eq!(path_segment("a/b%"), ["may not contain '/'", "may not contain '%'"]);
         assert_eq!(path_segment(".."), ["may not be '..'"]);
+        assert_eq!(path_segment("a\0"), ["may not contain control characters"]);
+        assert_eq!(path_segment(&"a".repeat(1025)), ["must be no more than 1024 bytes"]);
         assert_eq!(port_name("1"), ["must contain at least one letter (a-z)"]);
         assert_eq!(port_name("-a--b").len(), 2);
         assert_eq!(env_var_name("a=b").len(), 1);

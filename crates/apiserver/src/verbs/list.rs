@@ -109,6 +109,8 @@ async fn state(resource: &Resource, options: &ListOptions, token: Option<&Token>
             resource.settle(None).await?;
             return Ok(cacher.snapshot());
         };
+        // Also a token may name what has not happened yet; the answer must not claim that it has.
+        resource.settle(Some(revision)).await?;
         return cacher.snapshot_at(revision).map_err(|status| token.expired(status));
     }
     let exact = options.matching == Some(Match::Exact) || (options.matching.is_none() && options.limit > 0);
