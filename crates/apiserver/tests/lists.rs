@@ -223,3 +223,39 @@ async fn a_token_from_the_future_is_refused() {
     let answer = server.root.get(&format!("{MAPS}?continue={token}")).await.failure();
     assert!(answer.starts_with("504 Timeout: Timeout: Too large resource version: 99999999999"), "{answer}");
 }
+
+/// A long list is made while it is sent: who does not read holds no copy of it.
+#[tokio::test]
+async fn a_long_list_comes_in_pieces() {
+    use http_body_util::BodyExt as _;
+    use std::io::Read as _;
+    let server = Server::start().await;
+    let names: Vec<String> = (0..10).map(|i| format!("m{i}")).collect();
+    for name in &names {
+        let mut map = config_map(name, "1");
+        map["data"]["big"] = json!("x".repeat(100_000));
+        server.root.post(MAPS, &map).await.ok();
+    }
+    for headers in [vec![], vec![("accept-encoding", "gzip")], vec![TABLE]] {
+        let response = server.root.open("GET", MAPS, &headers, "").await;
+        let zipped = response.headers().contains_key("content-encoding");
+        let mut body = response.into_body();
+        let (mut whole, mut longest) = (Vec::new(), 0);
+        while let Some(frame) = body.frame().await {
+            let data = frame.expect("frame").into_data().unwrap_or_default();
+            longest = longest.max(data.len());
+            whole.extend_from_slice(&data);
+        }
+        assert!(longest < 300_000, "{headers:?}: {longest} bytes at once");
+        let mut text = Vec::new();
+        if zipped {
+            flate2::read::GzDecoder::new(&whole[..]).read_to_end(&mut text).expect("gzip");
+        } else {
+            text = whole;
+        }
+        let list: Value = serde_json::from_slice(&text).expect("JSON");
+        let count = |key: &str| list[key].as_array().map_or(0, Vec::len);
+        assert_eq!(count("items") + count("rows"), 10, "{headers:?}");
+        assert_eq!(zipped, headers.contains(&("accept-encoding", "gzip")));
+    }
+}

@@ -207,6 +207,8 @@ impl Connection {
             .http2()
             .timer(timer)
             .max_concurrent_streams(self.limits.streams)
+            // What waits in the server for one client is bounded by streams times this.
+            .max_send_buf_size(128 * 1024)
             .max_header_list_size(self.limits.head_bytes)
             .keep_alive_interval(Some(Duration::from_secs(30)))
             .keep_alive_timeout(Duration::from_secs(15));

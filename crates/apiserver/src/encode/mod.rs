@@ -4,15 +4,17 @@
 //! metadata only, YAML, a kind that is stored in another kind's form) is computed from those bytes.
 
 use std::io::Write as _;
+use std::sync::Arc;
 
 use bytes::Bytes;
+use futures::{Stream, stream};
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER, VARY, WARNING};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use kinds::AnyKind;
 use machinery::status::{self, Status};
 use machinery::{encode, meta};
 use serde_json::Value;
-use transport::Response;
+use transport::{BodyError, Response};
 
 use self::json::ListMeta;
 use self::negotiate::{Accepted, Format, View};
@@ -26,6 +28,8 @@ pub mod table;
 
 /// Responses longer than this are compressed when the client takes gzip.
 const GZIP_OVER: usize = 128 * 1024;
+/// Lists are made and sent in pieces of about this size.
+const PIECE: usize = 128 * 1024;
 /// Longer ones are compressed on a thread where that holds up nobody.
 const GZIP_ASIDE: usize = 1024 * 1024;
 
@@ -92,41 +96,127 @@ async fn one(
     Ok(body(call, accepted, code, json).await)
 }
 
-/// Objects as a list.
+/// Objects as a list. What fits into one piece is sent whole; a longer list is made while it is sent, so
+/// that a client that reads slowly, or not at all, holds the cache's own objects and no copy of them.
 ///
 /// # Errors
 /// 500 when one cannot be read, 400 for a query that asks for a Table in an unknown form.
-pub async fn list<'a>(
+pub async fn list(
     call: &Call,
-    kind: &dyn AnyKind,
+    kind: &'static dyn AnyKind,
     accepted: Accepted,
     meta: &ListMeta,
-    objects: impl Iterator<Item = &'a CachedObject> + Send,
+    objects: Vec<Arc<CachedObject>>,
 ) -> status::Result<Response> {
-    let shape = kind.shape();
-    let api_version = shape.api_version();
     let include = Include::parse(&call.query)?;
-    let now = call.server.clock.wall();
-    let mut out = match accepted.view {
-        View::Whole => json::open_list(&format!("{}List", shape.kind), &api_version, meta),
-        View::Metadata => json::open_list("PartialObjectMetadataList", "meta.k8s.io/v1", meta),
-        View::Table => table::open(kind, meta, true),
-    };
-    let head = json::head(shape.kind, &api_version);
-    let mut first = true;
-    for object in objects {
-        if !std::mem::take(&mut first) {
-            out.push(b',');
-        }
-        let json = own_form(kind, object)?;
-        match accepted.view {
-            View::Whole => json::append_item(&mut out, &json, &head),
-            View::Metadata => out.extend_from_slice(&json::partial(&json)),
-            View::Table => table::row(&mut out, kind, &json, include, now),
-        }
+    for damaged in objects.iter().filter(|object| object.damage.is_some()) {
+        own_form(kind, damaged)?;
     }
-    out.extend_from_slice(json::CLOSE_LIST);
-    Ok(body(call, accepted, 200, out.into()).await)
+    let mut items = Items::new(kind, accepted, include, meta, call.server.clock.wall(), objects);
+    let first = items.piece()?;
+    if items.done || accepted.pretty || accepted.format != Format::Json {
+        let mut whole = first;
+        while !items.done {
+            whole.append(&mut items.piece()?);
+        }
+        return Ok(body(call, accepted, 200, whole.into()).await);
+    }
+    let zipped = negotiate::takes_gzip(call.header(ACCEPT_ENCODING));
+    let mut response = http::Response::new(transport::stream(pieces(first, items, zipped)));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(accepted.format.media_type()));
+    headers.insert(VARY, HeaderValue::from_static("Accept-Encoding, Accept"));
+    if zipped {
+        headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    }
+    Ok(response)
+}
+
+/// The pieces of a list as its body, compressed if wanted.
+fn pieces(first: Vec<u8>, items: Items, zipped: bool) -> impl Stream<Item = Result<Bytes, BodyError>> + Send {
+    let zip = zipped.then(|| flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::new(1)));
+    stream::unfold(Some((Some(first), items, zip)), |state| async move {
+        let (first, mut items, zip) = state?;
+        let plain = match first {
+            Some(first) => first,
+            None => match items.piece() {
+                Ok(piece) => piece,
+                // The head is out: the connection breaks, so that nobody takes the part for the whole.
+                Err(status) => return Some((Err(status.message.into()), None)),
+            },
+        };
+        let Some(mut zip) = zip else {
+            let more = !items.done;
+            return Some((Ok(Bytes::from(plain)), more.then_some((None, items, None))));
+        };
+        if let Err(error) = zip.write_all(&plain) {
+            return Some((Err(error.into()), None));
+        }
+        if items.done {
+            return Some((zip.finish().map(Bytes::from).map_err(Into::into), None));
+        }
+        let out = Bytes::from(std::mem::take(zip.get_mut()));
+        Some((Ok(out), Some((None, items, Some(zip)))))
+    })
+}
+
+/// A list on its way to a client.
+struct Items {
+    kind: &'static dyn AnyKind,
+    view: View,
+    include: Include,
+    now: jiff::Timestamp,
+    /// How the bytes of each object begin, which a list says once for all.
+    head: String,
+    objects: std::vec::IntoIter<Arc<CachedObject>>,
+    /// What stands before the first item.
+    open: Option<Vec<u8>>,
+    first: bool,
+    done: bool,
+}
+
+impl Items {
+    fn new(
+        kind: &'static dyn AnyKind,
+        accepted: Accepted,
+        include: Include,
+        meta: &ListMeta,
+        now: jiff::Timestamp,
+        objects: Vec<Arc<CachedObject>>,
+    ) -> Self {
+        let shape = kind.shape();
+        let api_version = shape.api_version();
+        let open = match accepted.view {
+            View::Whole => json::open_list(&format!("{}List", shape.kind), &api_version, meta),
+            View::Metadata => json::open_list("PartialObjectMetadataList", "meta.k8s.io/v1", meta),
+            View::Table => table::open(kind, meta, true),
+        };
+        let head = json::head(shape.kind, &api_version);
+        let (view, objects) = (accepted.view, objects.into_iter());
+        Self { kind, view, include, now, head, objects, open: Some(open), first: true, done: false }
+    }
+
+    /// The next bytes: one piece, or all that is left.
+    fn piece(&mut self) -> status::Result<Vec<u8>> {
+        let mut out = self.open.take().unwrap_or_else(|| Vec::with_capacity(PIECE + PIECE / 4));
+        while out.len() < PIECE {
+            let Some(object) = self.objects.next() else {
+                self.done = true;
+                out.extend_from_slice(json::CLOSE_LIST);
+                return Ok(out);
+            };
+            if !std::mem::take(&mut self.first) {
+                out.push(b',');
+            }
+            let json = own_form(self.kind, &object)?;
+            match self.view {
+                View::Whole => json::append_item(&mut out, &json, &self.head),
+                View::Metadata => out.extend_from_slice(&json::partial(&json)),
+                View::Table => table::row(&mut out, self.kind, &json, self.include, self.now),
+            }
+        }
+        Ok(out)
+    }
 }
 
 /// `{"kind":"Status","status":"Success"}`, as a delete answers.

@@ -30,7 +30,7 @@ pub async fn run(call: &Call, resource: &Resource) -> status::Result<Response> {
     let deletes: Vec<BoxFuture<'_, status::Result<()>>> =
         page.objects.iter().map(|object| one(call, resource, object, &how, &options).boxed()).collect();
     stream::iter(deletes).buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await?;
-    encode::list(call, resource.kind, accepted, &page.meta, page.objects.iter().map(AsRef::as_ref)).await
+    encode::list(call, resource.kind, accepted, &page.meta, page.objects).await
 }
 
 async fn one(

@@ -41,7 +41,7 @@ pub struct Page {
 pub async fn run(call: &Call, resource: &Resource) -> status::Result<Response> {
     let accepted = call.accept(Offer::Objects { list: true })?;
     let page = page(call, resource, &ListOptions::parse(&call.query, false)?).await?;
-    encode::list(call, resource.kind, accepted, &page.meta, page.objects.iter().map(AsRef::as_ref)).await
+    encode::list(call, resource.kind, accepted, &page.meta, page.objects).await
 }
 
 /// The objects a list shows.
