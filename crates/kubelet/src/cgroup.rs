@@ -222,9 +222,8 @@ impl Cgroups {
     /// taken down with its pods. False while the kernel still holds a part.
     pub fn remove_all(&self) -> bool {
         let gone = self.remove_path(&class_path(&self.root, QosClass::Guaranteed));
-        let Some(top) = self.root.split('/').find(|p| !p.is_empty()) else { return gone };
-        // The prefix is this node's own.
-        gone && self.remove_path(top)
+        // A prefix is this node's own; without one there is nothing above the classes that is ours.
+        gone && (self.root.is_empty() || self.remove_path(&self.root))
     }
 
     /// The uids of pods that have a cgroup.

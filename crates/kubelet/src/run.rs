@@ -48,6 +48,8 @@ pub struct Options {
     pub log_dir: PathBuf,
     /// Keeps this node's cgroups apart from another's on the same machine; empty for none.
     pub cgroup_root: String,
+    /// Make and remove the cgroups of pods; without, the runtime puts containers where it likes.
+    pub cgroups_per_qos: bool,
     /// `unix:///run/…`.
     pub runtime_endpoint: String,
     /// Where to serve; `None` serves nothing.
@@ -73,6 +75,7 @@ impl Default for Options {
             root_dir: "/var/lib/pintle/kubelet".into(),
             log_dir: "/var/log/pods".into(),
             cgroup_root: String::new(),
+            cgroups_per_qos: true,
             runtime_endpoint: "unix:///run/containerd/containerd.sock".into(),
             address: None,
             serving: None,
@@ -204,7 +207,7 @@ async fn serve(
         cluster: cluster.clone() as Arc<dyn Cluster>,
         report: report.clone(),
         layout: Layout { root: options.root_dir.clone(), mounts: Arc::new(KernelMounts) },
-        cgroups: Some(Cgroups::new(hierarchies(), &options.cgroup_root)),
+        cgroups: options.cgroups_per_qos.then(|| Cgroups::new(hierarchies(), &options.cgroup_root)),
         puller: Puller::new(runtime.clone(), report.clone(), clock.clone()),
         settings: Settings {
             node_ips: options.node_ips.clone(),
@@ -414,4 +417,149 @@ async fn listen(
     };
     let limits = transport::serve::Limits::default();
     transport::serve::serve(listener, tls, Arc::new(server), limits, clock.clone(), stage).await.map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::fake::Fake;
+    use client::fake::Fake as Server;
+    use serde_json::{Value, json};
+    use stdx::clock::RealClock;
+
+    struct Case {
+        clock: SharedClock,
+        rng: Rng,
+        server: Server,
+        client: Client,
+        runtime: Fake,
+        root: tempfile::TempDir,
+        stage: Stage,
+    }
+
+    impl Case {
+        fn new() -> Self {
+            use api::types::core::v1::{ConfigMap, Event, Namespace, Secret, Service};
+            let clock = RealClock::shared();
+            let rng = Rng::from_os();
+            let resources = vec![
+                Resource::of::<Node>(),
+                Resource::of::<Pod>(),
+                Resource::of::<ConfigMap>(),
+                Resource::of::<Secret>(),
+                Resource::of::<Service>(),
+                Resource::of::<Event>(),
+                Resource::of::<Namespace>(),
+                Resource::of::<api::types::coordination::v1::Lease>(),
+                client::waits::resource(),
+            ];
+            let server = Server::new(resources, clock.clone(), rng.clone());
+            let client = Client::new(server.handler(), "kubelet");
+            let (runtime, stage) = (Fake::default(), Stage::new());
+            Self { clock, rng, server, client, runtime, root: tempfile::tempdir().expect("a directory"), stage }
+        }
+
+        fn options(&self, name: &str) -> Options {
+            Options {
+                node_name: name.into(),
+                node_ips: vec!["192.0.2.1".into()],
+                root_dir: self.root.path().join("kubelet"),
+                log_dir: self.root.path().join("logs"),
+                cgroups_per_qos: false,
+                ..Options::default()
+            }
+        }
+
+        fn start(&mut self, name: &str) {
+            self.stage = Stage::new();
+            let (runtime, client, clock) = (self.runtime.clone(), self.client.clone(), self.clock.clone());
+            let (rng, options, stage) = (self.rng.clone(), self.options(name), self.stage.clone());
+            tokio::spawn(async move {
+                run_with(Arc::new(runtime), client, clock, rng, options, &stage).await.expect("it runs");
+            });
+        }
+
+        async fn until(&self, what: &str, done: impl Fn(&Self) -> bool) {
+            let limit = self.clock.now() + Duration::from_secs(20);
+            while !done(self) {
+                assert!(self.clock.now() < limit, "never: {what}\npods {:#?}", self.server.objects("pods"));
+                self.clock.sleep(Duration::from_millis(2)).await;
+            }
+        }
+
+        fn pod(&self) -> Value {
+            self.server.object("pods", "default", "web").unwrap_or_default()
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_node_registers_runs_its_pod_survives_a_restart_and_ends_it() {
+        let mut case = Case::new();
+        case.start("n1");
+        case.until("the node is ready", |c| {
+            let node = c.server.object("nodes", "", "n1").unwrap_or_default();
+            node["status"]["conditions"]
+                .as_array()
+                .is_some_and(|l| l.iter().any(|c| c["type"] == "Ready" && c["status"] == "True"))
+        })
+        .await;
+        case.until("its lease is there", |c| {
+            c.server.object("leases.coordination.k8s.io", "kube-node-lease", "n1").is_some()
+        })
+        .await;
+        let pods = case.client.api::<Pod>().namespace("default");
+        let wanted = json!({"metadata": {"name": "web", "namespace": "default"}, "spec": {"nodeName": "n1",
+            "terminationGracePeriodSeconds": 1, "containers": [{"name": "c", "image": "x:1",
+            "env": [{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "cm", "key": "k"}}}]}]}});
+        pods.create(&serde_json::from_value(wanted).expect("a pod")).await.expect("created");
+        case.until("it names what is missing", |c| {
+            c.pod().pointer("/status/containerStatuses/0/state/waiting/message").and_then(Value::as_str)
+                == Some("configmap \"cm\" not found")
+        })
+        .await;
+        let map = json!({"metadata": {"name": "cm", "namespace": "default"}, "data": {"k": "v"}});
+        let maps = case.client.api::<api::types::core::v1::ConfigMap>().namespace("default");
+        maps.create(&serde_json::from_value(map).expect("a ConfigMap")).await.expect("created");
+        case.until("the pod runs", |c| c.pod()["status"]["phase"] == "Running").await;
+        let uid = case.pod()["metadata"]["uid"].as_str().expect("a uid").to_owned();
+        let before = case.runtime.seen(&uid);
+
+        // The kubelet ends and begins again under another hostname: same node, same containers.
+        assert!(case.stage.finish(&case.clock, Duration::from_secs(10)).await, "it stops");
+        assert_eq!(case.runtime.seen(&uid), before, "a stopped kubelet leaves its pods");
+        case.start("another-name");
+        case.until("reasons are told", |c| {
+            c.server.objects("events").iter().filter(|e| e["reason"] == "Starting").count() == 2
+        })
+        .await;
+        assert!(case.server.object("nodes", "", "another-name").is_none());
+
+        pods.delete("web", &client::DeleteParams::default().grace(1)).await.expect("deleted");
+        case.until("it is gone", |c| c.pod().is_null() && c.runtime.seen(&uid).is_empty()).await;
+        assert_eq!(before.containers.len(), 1);
+        let reasons: Vec<_> =
+            case.server.objects("events").iter().map(|e| e["reason"].as_str().unwrap_or("").to_owned()).collect();
+        for reason in ["Pulling", "Pulled", "Created", "Started", "Killing", "NodeReady", "MissingClusterDNS"] {
+            assert!(reasons.iter().any(|r| r == reason), "{reason} in {reasons:?}");
+        }
+        assert_eq!(reasons.iter().filter(|r| *r == "Started").count(), 1, "{reasons:?}");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_nobody_claims_is_ended() {
+        use ::cri::v1;
+        let mut case = Case::new();
+        let metadata =
+            v1::PodSandboxMetadata { name: "old".into(), uid: "u-old".into(), namespace: "default".into(), attempt: 0 };
+        let config = v1::PodSandboxConfig { metadata: Some(metadata), ..Default::default() };
+        case.runtime.run_sandbox(config, "").await.expect("a sandbox");
+        let root = case.root.path();
+        for path in ["kubelet/pods/u-gone/volumes", "logs/default_gone_u-gone/c"] {
+            std::fs::create_dir_all(root.join(path)).expect("made");
+        }
+        case.start("n1");
+        case.until("it is gone", |c| c.runtime.seen("u-old").is_empty()).await;
+        let left = |path: &str| case.root.path().join(path).exists();
+        case.until("leftovers are gone", |_| !left("kubelet/pods/u-gone") && !left("logs/default_gone_u-gone")).await;
+    }
 }

@@ -62,7 +62,7 @@ CONF
   image pintle.test/busybox:1 /bin/sh
   ;;
 stop)
-  for t in $($ctr tasks ls -q 2>/dev/null); do $ctr tasks kill -s 9 "$t" 2>/dev/null || true; done
+  for t in $($ctr tasks ls -q 2>/dev/null); do $ctr tasks delete --force "$t" >/dev/null 2>&1 || true; done
   if [ -f "$D/pid" ]; then kill "$(cat "$D/pid")" 2>/dev/null || true; while kill -0 "$(cat "$D/pid")" 2>/dev/null; do :; done; fi
   grep -o " $D[^ ]*" /proc/self/mountinfo | sort -ru | while read -r m; do umount -l "$m" || true; done
   for c in /sys/fs/cgroup/*/pintle-kubelet-test /sys/fs/cgroup/pintle-kubelet-test; do
