@@ -15,6 +15,7 @@ use stdx::{Rng, SharedClock};
 use crate::container::env::Objects;
 use crate::container::service_links::Service;
 use crate::pod::BoundPod;
+use crate::shared::Shared;
 use crate::volume::files::{Needs, TokenKey};
 
 /// A token and when it ends.
@@ -51,8 +52,8 @@ enum Kind {
 }
 
 enum Follower {
-    ConfigMap(Informer<ConfigMap>),
-    Secret(Informer<Secret>),
+    ConfigMap(Informer<Shared<ConfigMap>>),
+    Secret(Informer<Shared<Secret>>),
 }
 
 /// One object that pods refer to, followed while any does.
@@ -117,7 +118,7 @@ impl ApiCluster {
         // Subscribed only after the table is free again: the handler reads it.
         match kind {
             Kind::ConfigMap => {
-                let informer = Informer::<ConfigMap>::builder(self.client.clone(), Resource::of::<ConfigMap>())
+                let informer = Informer::<Shared<ConfigMap>>::builder(self.client.clone(), Resource::of::<ConfigMap>())
                     .namespace(&key.namespace)
                     .fields(fields)
                     .without_json()
@@ -128,7 +129,7 @@ impl ApiCluster {
                 informer.subscribe(move |_| tell());
             }
             Kind::Secret => {
-                let informer = Informer::<Secret>::builder(self.client.clone(), Resource::of::<Secret>())
+                let informer = Informer::<Shared<Secret>>::builder(self.client.clone(), Resource::of::<Secret>())
                     .namespace(&key.namespace)
                     .fields(fields)
                     .without_json()
@@ -143,14 +144,14 @@ impl ApiCluster {
 
     fn known_config_map(&self, key: &Key) -> Option<Arc<ConfigMap>> {
         match &self.followed.lock().get(&(Kind::ConfigMap, key.clone()))?.follower {
-            Follower::ConfigMap(informer) => informer.get(key).map(|c| Arc::new(c.view.clone())),
+            Follower::ConfigMap(informer) => informer.get(key).map(|c| c.view.0.clone()),
             Follower::Secret(_) => None,
         }
     }
 
     fn known_secret(&self, key: &Key) -> Option<Arc<Secret>> {
         match &self.followed.lock().get(&(Kind::Secret, key.clone()))?.follower {
-            Follower::Secret(informer) => informer.get(key).map(|c| Arc::new(c.view.clone())),
+            Follower::Secret(informer) => informer.get(key).map(|c| c.view.0.clone()),
             Follower::ConfigMap(_) => None,
         }
     }

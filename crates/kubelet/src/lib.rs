@@ -11,7 +11,19 @@
 //!
 //! What is decided is decided in pure functions: `sync::plan`, `sync::lifecycle`, `status::generate`,
 //! `admit`, `probe::threshold`, `image::policy`, everything in `container`. The tasks around them do
-//! the I/O and may be stopped at any point: pods outlive the kubelet, and the next one adopts them.
+//! the I/O and may be stopped at any point.
+//!
+//! What always holds, and the test that fails otherwise:
+//!
+//! - Pods outlive the kubelet; the next one adopts them and restarts no container, also under another
+//!   hostname: `a_node_registers_runs_its_pod_survives_a_restart_and_ends_it`.
+//! - Of a container's name at most one runs, of a pod's sandboxes at most one is ready, and an end
+//!   that was reported is never taken back, whatever fails in between: `faults_in_any_order_heal`.
+//! - Of a pod that is gone nothing is left, and what nobody claims is ended: the same,
+//!   `what_nobody_claims_is_ended`.
+//! - No path of a volume leads out of it: `no_link_leads_out`, `paths_that_leave_are_refused`.
+//! - A status that says nothing new is not written: `times_move_only_when_a_status_changes`,
+//!   `only_what_changed_is_sent`.
 
 pub mod admit;
 pub mod cgroup;
@@ -30,6 +42,7 @@ pub mod report;
 mod run;
 pub mod runtime;
 pub mod server;
+pub mod shared;
 pub mod status;
 pub mod sync;
 pub mod volume;

@@ -30,6 +30,7 @@ use crate::report::{ApiReport, Report};
 use crate::runtime::Runtime;
 use crate::runtime::cri::CriRuntime;
 use crate::server::{Server, auth::Gate};
+use crate::shared::Shared;
 use crate::volume::mounts::KernelMounts;
 use crate::volume::setup::Layout;
 
@@ -342,7 +343,7 @@ async fn follow_pods(
     rng: &Rng,
     stage: &Stage,
 ) {
-    let informer = Informer::<Pod>::builder(client.clone(), Resource::of::<Pod>())
+    let informer = Informer::<Shared<Pod>>::builder(client.clone(), Resource::of::<Pod>())
         .fields(format!("spec.nodeName={name}"))
         .without_json()
         .start(clock.clone(), rng.clone(), stage);
@@ -365,7 +366,7 @@ async fn follow_pods(
         let names = std::mem::take(&mut *changed.0.lock());
         for (namespace, name) in names {
             let cached = informer.get(&Key::new(&namespace, &name));
-            pods.shown(&namespace, &name, cached.map(|c| Arc::new(c.view.clone())));
+            pods.shown(&namespace, &name, cached.map(|c| c.view.0.clone()));
         }
         if all && !*shown.borrow() {
             for (uid, summary) in pods.unclaimed() {
