@@ -69,7 +69,24 @@ mod tests {
 
     #[test]
     fn deciders_are_pure() {
-        let names = ["plan.rs", "choose.rs", "generate.rs", "render.rs", "threshold.rs", "model.rs", "admit.rs"];
+        let names = [
+            "admit.rs",
+            "choose.rs",
+            "core.rs",
+            "correlate.rs",
+            "deletion.rs",
+            "generate.rs",
+            "graph.rs",
+            "lifecycle.rs",
+            "metadata.rs",
+            "model.rs",
+            "plan.rs",
+            "policy.rs",
+            "preempt.rs",
+            "render.rs",
+            "ruleset.rs",
+            "threshold.rs",
+        ];
         let files: Vec<PathBuf> = sources("crates")
             .into_iter()
             .filter(|p| p.file_name().and_then(|n| n.to_str()).is_some_and(|n| names.contains(&n)))
@@ -86,6 +103,77 @@ mod tests {
             .filter(|p| !p.components().any(|c| c.as_os_str() == "registry"))
             .collect();
         assert_eq!(found(&files, &["Op::Put", "Op::Delete"]), [""; 0]);
+    }
+
+    /// Where other programs are started: the host's own tools, each for one purpose.
+    #[test]
+    fn processes_are_started_where_it_is_known() {
+        let known = ["crates/host/", "crates/net/src/nft.rs", "crates/pintle/src/commands/up.rs", "crates/e2e/src/"];
+        let files = found(&sources("crates"), &["Command::new("]);
+        let elsewhere: Vec<&String> = files.iter().filter(|f| !known.iter().any(|k| f.starts_with(k))).collect();
+        assert!(elsewhere.is_empty(), "{elsewhere:?}");
+        assert!(files.len() >= known.len() - 1, "a place is listed that starts nothing: {files:?}");
+    }
+
+    #[test]
+    fn queues_between_tasks_are_bounded() {
+        let files: Vec<PathBuf> = sources("crates").into_iter().filter(|p| !p.ends_with("fake.rs")).collect();
+        assert_eq!(found(&files, &["unbounded_channel", "unbounded()"]), [""; 0]);
+    }
+
+    /// An error is matched by its variant or reason; its text is for people.
+    #[test]
+    fn no_error_is_known_by_its_text() {
+        let words = [
+            "error.to_string().contains",
+            "error.to_string().starts_with",
+            "e.to_string().contains",
+            "error.message.contains",
+            "status.message.contains",
+            "status.message.starts_with",
+        ];
+        assert_eq!(found(&sources("crates"), &words), [""; 0]);
+    }
+
+    /// One controller, scheduler, proxy or kubelet reads and writes as a client only: even the names
+    /// of the server's parts are unknown to it.
+    #[test]
+    fn components_are_clients() {
+        for component in ["controllers", "scheduler", "kubelet", "proxy", "explain", "client"] {
+            let files = sources(&format!("crates/{component}/src"));
+            assert!(!files.is_empty(), "{component} has moved");
+            assert_eq!(found(&files, &["apiserver::", "storage::", "InProcess"]), [""; 0]);
+        }
+    }
+
+    /// Controllers write through one door, which carries identity and causes: elsewhere a client only
+    /// reads.
+    #[test]
+    fn controllers_write_through_one_writer() {
+        let writes = [".create(", ".update(", ".update_status(", ".patch(", ".patch_status(", ".delete("];
+        let mut out = Vec::new();
+        for path in sources("crates/controllers/src").into_iter().filter(|p| !p.ends_with("writer.rs")) {
+            let code = code(&path);
+            for door in [".api::<", ".dynamic("] {
+                let statements = code.split(door).skip(1).map(|rest| rest.split(';').next().unwrap_or_default());
+                out.extend(statements.filter(|s| writes.iter().any(|w| s.contains(w))).map(str::to_owned));
+            }
+        }
+        assert_eq!(out, [""; 0]);
+    }
+
+    #[test]
+    fn every_exception_to_a_lint_says_why() {
+        let mut silent = Vec::new();
+        for path in sources("crates").into_iter().chain(sources("xtask")) {
+            let code = code(&path);
+            for exception in code.split("[allow(").skip(1) {
+                if !exception.split(")]").next().unwrap_or_default().contains("reason") {
+                    silent.push(path.display().to_string());
+                }
+            }
+        }
+        assert_eq!(silent, [""; 0]);
     }
 
     #[test]
