@@ -66,7 +66,8 @@ struct Reply {
 
 /// Asks; 200–399 is success, whatever does not answer in time a failure.
 pub async fn probe(get: &Get, limit: Duration, clock: &SharedClock) -> Answer {
-    match clock.timeout(limit, follow(get)).await {
+    // Boxed: the state of a TLS connection is large, and every task that may probe would carry it.
+    match clock.timeout(limit, Box::pin(follow(get))).await {
         Ok(answer) => answer,
         Err(_) => {
             let why = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)";
