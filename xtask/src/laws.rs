@@ -162,6 +162,25 @@ mod tests {
         assert_eq!(out, [""; 0]);
     }
 
+    /// In one process the node's components run where no request of the API server can hold them up.
+    #[test]
+    fn the_node_and_the_stores_writer_have_threads_of_their_own() {
+        let wiring = code(&root().join("crates/pintle/src/cluster/run.rs"));
+        assert!(wiring.contains("threads(\"pintle-node\")"));
+        let mut seen = 0;
+        for component in ["kubelet::run(", "proxy::run("] {
+            for (at, _) in wiring.match_indices(component) {
+                let statement = wiring[..at].rsplit(';').next().unwrap_or_default();
+                assert!(statement.contains("node.spawn("), "{component} runs among requests");
+                seen += 1;
+            }
+        }
+        assert!(seen > 0, "the wiring has moved");
+        assert!(
+            code(&root().join("crates/storage/src/embedded/mod.rs")).contains(".name(\"store-writer\".into()).spawn(")
+        );
+    }
+
     #[test]
     fn every_exception_to_a_lint_says_why() {
         let mut silent = Vec::new();
