@@ -21,6 +21,8 @@ use crate::runtime::{Image, Result as RuntimeResult, Runtime};
 
 /// Images fetched at a time.
 const PARALLEL: usize = 5;
+/// A try that failed shows as such for so long before it shows as waiting for the next.
+const SHOWN: Duration = Duration::from_secs(1);
 /// How often the progress of a download is asked for.
 const LOOK: Duration = Duration::from_secs(1);
 /// Upstream's times.
@@ -203,7 +205,7 @@ impl Puller {
                 let mut tries = wish.tries.lock();
                 let delay = tries.delays.fail(&name.to_owned(), now);
                 tries.errors.insert(name.to_owned(), message.clone());
-                Err(Problem { reason: "ErrImagePull", message, retry: Some(now + delay) })
+                Err(Problem { reason: "ErrImagePull", message, retry: Some(now + delay.min(SHOWN)) })
             }
         }
     }

@@ -67,6 +67,8 @@ impl Prober {
             let mut answer = self.ask().await;
             due = next(due, started, period);
             if self.may_ask_soon(&state) {
+                // What it waits for is told at once, not when the period has passed.
+                self.publish(&mut state, None, &answer, &tell);
                 if let Some(better) = self.ask_soon(&answer, due).await {
                     answer = better;
                 }
