@@ -77,8 +77,12 @@ impl Renewal {
         spec.holder_identity = Some(self.holder.clone());
         spec.lease_duration_seconds = Some(seconds(self.duration));
         spec.renew_time = Some(MicroTime(self.clock.wall()));
-        if let (None, Some(owner)) = (&lease.metadata.owner_references, &self.owner) {
-            lease.metadata.owner_references = Some(vec![owner.clone()]);
+        if let Some(owner) = &self.owner {
+            // Another uid is that of an owner that is gone: the Lease would be collected with it.
+            let owners = lease.metadata.owner_references.get_or_insert_default();
+            if !owners.iter().any(|o| o.uid == owner.uid) {
+                *owners = vec![owner.clone()];
+            }
         }
         api.update(&lease).await
     }
