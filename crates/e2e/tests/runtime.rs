@@ -48,7 +48,7 @@ async fn a_sandbox_runs_on_a_runtime_of_our_own_and_leaves_nothing() -> Result<(
     client.remove_pod_sandbox(&id).await?;
 
     let process = ProcessId::load_alive(&layout.containerd_pid()).context("the runtime runs")?;
-    containerd::stop(process, &clock).await;
+    containerd::stop(process, &clock).await?;
     let left: Vec<_> = reset::mounts()?.into_iter().filter(|m| m.starts_with(dir.path())).collect();
     assert!(left.is_empty(), "mounts are left: {left:?}");
     Ok(())

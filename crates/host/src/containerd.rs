@@ -24,9 +24,13 @@ pub enum Error {
     /// It ended or did not answer in time; its log says why.
     #[error("containerd did not come up within {seconds} s; the end of {log}:\n{tail}")]
     NotUp { seconds: u64, log: PathBuf, tail: String },
+    /// It did not end, although it was killed.
+    #[error("containerd (pid {pid}) does not end; the kernel holds it")]
+    NotDown { pid: i32 },
     /// An import failed.
     #[error("cannot import image {image}: {output}")]
     Import { image: String, output: String },
+    /// A file of ours cannot be read or written.
     #[error("{path}: {source}")]
     File { path: PathBuf, source: io::Error },
 }
@@ -128,7 +132,7 @@ pub async fn ensure(layout: &Layout, settings: &Settings, clock: &SharedClock) -
         if same && tokio::net::UnixStream::connect(layout.containerd_socket()).await.is_ok() {
             return Ok(Started::Adopted);
         }
-        stop(running, clock).await;
+        stop(running, clock).await?;
     }
     for folder in [layout.containerd_root(), layout.containerd_state(), layout.registry_config(), layout.cni_config()] {
         fs::create_dir_all(&folder).map_err(file(&folder))?;
@@ -179,16 +183,23 @@ fn tail(path: &Path, lines: usize) -> String {
     all[all.len().saturating_sub(lines)..].join("\n")
 }
 
-/// Ends the runtime: SIGTERM, then SIGKILL after ten seconds. Pods keep running.
-pub async fn stop(process: ProcessId, clock: &SharedClock) {
-    process.signal(Signal::TERM);
-    let deadline = clock.now() + Duration::from_secs(10);
-    while process.is_alive() {
-        if clock.now() >= deadline {
-            process.signal(Signal::KILL);
+/// How long the runtime may take to end by itself, and then to be killed.
+const STOP: Duration = Duration::from_secs(10);
+
+/// Ends the runtime: SIGTERM, then SIGKILL after ten seconds. Pods keep running. Fails when
+/// the kernel still holds the process ten seconds later.
+pub async fn stop(process: ProcessId, clock: &SharedClock) -> Result<(), Error> {
+    for signal in [Signal::TERM, Signal::KILL] {
+        process.signal(signal);
+        let deadline = clock.now() + STOP;
+        while process.is_alive() && clock.now() < deadline {
+            clock.sleep(Duration::from_millis(10)).await;
         }
-        clock.sleep(Duration::from_millis(10)).await;
+        if !process.is_alive() {
+            return Ok(());
+        }
     }
+    Err(Error::NotDown { pid: process.pid })
 }
 
 /// Imports an image archive under its own name. A second import of the same is cheap.

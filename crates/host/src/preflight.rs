@@ -3,7 +3,8 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+
+use net::nft;
 
 use crate::cni;
 
@@ -91,7 +92,7 @@ pub fn look(wanted: &Wanted, path: &str) -> Facts {
     let ports_in_use =
         wanted.ports.iter().filter(|(address, _)| std::net::TcpListener::bind(address).is_err()).cloned().collect();
     let check = wanted.nftables && !missing_programs.iter().any(|p| p == "nft");
-    let nftables_refused = if check { check_nft().err() } else { None };
+    let nftables_refused = if check { nft::run(PROBE, nft::Mode::Check).err().map(|e| e.to_string()) } else { None };
     let overlay = fs::read_to_string("/proc/filesystems").is_ok_and(|t| t.lines().any(|l| l.ends_with("overlay")));
     let cgroups = fs::read_to_string("/proc/self/mountinfo").is_ok_and(|t| t.contains(" - cgroup"));
     Facts {
@@ -105,27 +106,9 @@ pub fn look(wanted: &Wanted, path: &str) -> Facts {
     }
 }
 
-fn check_nft() -> Result<(), String> {
-    use std::io::Write;
-    const RULES: &[u8] =
-        b"table ip pintle-check {\n\tmap m {\n\t\ttype ipv4_addr . inet_proto . inet_service : verdict\n\t}\n\
-        \tchain c {\n\t\ttype nat hook output priority -100\n\t\tip daddr . meta l4proto . th dport vmap @m\n\t}\n}\n";
-    let mut child = Command::new("nft")
-        .args(["--check", "-f", "-"])
-        .stdin(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::null())
-        .stderr(std::process::Stdio::piped())
-        .spawn()
-        .map_err(|e| e.to_string())?;
-    if let Some(mut stdin) = child.stdin.take() {
-        stdin.write_all(RULES).map_err(|e| e.to_string())?;
-    }
-    let output = child.wait_with_output().map_err(|e| e.to_string())?;
-    if output.status.success() {
-        return Ok(());
-    }
-    Err(String::from_utf8_lossy(&output.stderr).lines().next().unwrap_or("nft failed").to_owned())
-}
+/// Rules with everything that those of Services need.
+const PROBE: &str = "table ip pintle-check {\n\tmap m {\n\t\ttype ipv4_addr . inet_proto . inet_service : verdict\n\t}\n\
+    \tchain c {\n\t\ttype nat hook output priority -100\n\t\tip daddr . meta l4proto . th dport vmap @m\n\t}\n}\n";
 
 /// The packages of Debian and its kin that bring a program.
 fn package(program: &str) -> &str {

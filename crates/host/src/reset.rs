@@ -4,7 +4,8 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+
+use net::nft;
 
 use crate::journal::Mutation;
 use crate::sysctl;
@@ -93,7 +94,7 @@ pub fn apply(step: &Step) -> io::Result<()> {
         Step::DeleteTable { family, name } => {
             // A table that is gone is not an error worth telling apart: deleting adds it first.
             let rules = format!("table {family} {name}\ndelete table {family} {name}\n");
-            run_nft(&rules)
+            nft::run(&rules, nft::Mode::Apply).map_err(io::Error::other)
         }
         Step::RemoveCgroup(path) => hierarchies()?.iter().try_for_each(|h| {
             let relative = path.strip_prefix("/").unwrap_or(path);
@@ -102,24 +103,6 @@ pub fn apply(step: &Step) -> io::Result<()> {
         Step::RestoreSysctl { name, old } => gone(sysctl::restore(name, old)),
         Step::RemoveFolder(path) => gone(fs::remove_dir_all(path)),
     }
-}
-
-fn run_nft(rules: &str) -> io::Result<()> {
-    use io::Write;
-    let mut child = Command::new("nft")
-        .args(["-f", "-"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()?;
-    if let Some(mut stdin) = child.stdin.take() {
-        stdin.write_all(rules.as_bytes())?;
-    }
-    let output = child.wait_with_output()?;
-    if output.status.success() {
-        return Ok(());
-    }
-    Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
 }
 
 /// Every cgroup hierarchy that is mounted, version 1 and 2.

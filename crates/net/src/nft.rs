@@ -61,11 +61,38 @@ impl Kernel for Nft {
             child.wait_with_output().await
         };
         let output = self.clock.timeout(LIMIT, run).await.map_err(|_| Error::TimedOut(LIMIT))??;
-        if output.status.success() {
-            return Ok(());
-        }
-        let text = String::from_utf8_lossy(&output.stderr);
-        let first: Vec<&str> = text.lines().take(3).collect();
-        Err(Error::Refused(first.join(" / ")))
+        judge(&output)
     }
+}
+
+/// What [`run`] does with a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Asks the kernel whether it would take it; nothing changes.
+    Check,
+    Apply,
+}
+
+/// Runs one transaction and waits for it: for commands that have nothing else to do meanwhile.
+pub fn run(transaction: &str, mode: Mode) -> Result<(), Error> {
+    use std::io::Write;
+    let mut command = std::process::Command::new("nft");
+    if mode == Mode::Check {
+        command.arg("--check");
+    }
+    let mut child =
+        command.args(["-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+    if let Some(mut stdin) = child.stdin.take() {
+        stdin.write_all(transaction.as_bytes())?;
+    }
+    judge(&child.wait_with_output()?)
+}
+
+fn judge(output: &std::process::Output) -> Result<(), Error> {
+    if output.status.success() {
+        return Ok(());
+    }
+    let text = String::from_utf8_lossy(&output.stderr);
+    let first: Vec<&str> = text.lines().take(3).collect();
+    Err(Error::Refused(first.join(" / ")))
 }

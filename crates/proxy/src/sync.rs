@@ -11,7 +11,6 @@ use client::informer::View;
 use client::waits::Publisher;
 use client::{Client, Informer, Key, Resource};
 use ipnet::IpNet;
-use machinery::meta;
 use net::egress;
 use net::nft::Kernel;
 use net::ruleset::Family;
@@ -152,8 +151,7 @@ impl Sync {
                 }
             }
         });
-        let is_own = |wait: &serde_json::Value| !meta::name(wait).is_empty();
-        let waits = Publisher::start(client, "proxy", is_own, clock.clone(), stage);
+        let waits = Publisher::start(client, "proxy", |_| true, clock.clone(), stage);
         let settings = Settings {
             service_cidrs: options.service_cidrs.clone(),
             cluster_cidrs: options.cluster_cidrs.clone(),

@@ -67,7 +67,7 @@ pub async fn stop_pods(layout: &Layout, clock: &SharedClock) -> Result<usize> {
         client.stop_pod_sandbox(&sandbox.id).await.with_context(|| format!("stopping pod {name}"))?;
         client.remove_pod_sandbox(&sandbox.id).await.with_context(|| format!("removing pod {name}"))?;
     }
-    containerd::stop(runtime, clock).await;
+    containerd::stop(runtime, clock).await?;
     let _ = std::fs::remove_file(PathBuf::from(&socket));
     Ok(count)
 }
