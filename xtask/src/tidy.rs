@@ -23,6 +23,7 @@ pub fn run() -> Result<()> {
     problems.extend(missing_checks(&architecture, &root()));
     problems.extend(wrong_licences(&metadata, &allowed_licences(&fs::read_to_string(root().join("deny.toml"))?)));
     problems.extend(files_without_purpose()?);
+    problems.extend(missing_invariants(&root())?);
     for problem in &problems {
         println!("{problem}");
     }
@@ -100,20 +101,41 @@ fn missing_checks(text: &str, root: &Path) -> Vec<String> {
     let laws = section.lines().filter(|l| l.chars().next().is_some_and(|c| c.is_ascii_digit()));
     let mut out = Vec::new();
     for law in laws {
-        let Some(checks) = law.rsplit_once('[').and_then(|(_, rest)| rest.strip_suffix(']')) else {
-            out.push(format!("a law names no check and does not say [unchecked]: {law}"));
-            continue;
-        };
-        for check in checks.split("; ").filter(|c| *c != "unchecked") {
-            let found = check
-                .split_once(": ")
-                .is_some_and(|(path, name)| fs::read_to_string(root.join(path)).is_ok_and(|text| text.contains(name)));
-            if !found {
-                out.push(format!("the check {check} does not exist"));
-            }
-        }
+        out.extend(missing_checks_of(law, root));
     }
     out
+}
+
+/// What is wrong with the checks that a law or an invariant ends with.
+fn missing_checks_of(law: &str, folder: &Path) -> Vec<String> {
+    let Some(checks) = law.rsplit_once('[').and_then(|(_, rest)| rest.strip_suffix(']')) else {
+        return vec![format!("a law names no check and does not say [unchecked]: {law}")];
+    };
+    let exists = |check: &&str| {
+        check
+            .split_once(": ")
+            .is_some_and(|(path, name)| fs::read_to_string(folder.join(path)).is_ok_and(|text| text.contains(name)))
+    };
+    let missing = checks.split("; ").filter(|c| *c != "unchecked").filter(|c| !exists(c));
+    missing.map(|check| format!("the check {check} does not exist")).collect()
+}
+
+/// Every `lib.rs` opens with its invariants, each ending with its check.
+fn missing_invariants(root: &Path) -> Result<Vec<String>> {
+    let mut out = Vec::new();
+    for entry in fs::read_dir(root.join("crates"))? {
+        let folder = entry?.path();
+        let Ok(text) = fs::read_to_string(folder.join("src/lib.rs")) else { continue };
+        let page: Vec<&str> = text.lines().map_while(|l| l.strip_prefix("//!")).map(str::trim).collect();
+        let page = page.join(" ");
+        let Some((_, invariants)) = page.split_once("# Invariants") else {
+            out.push(format!("{} names no invariants", folder.join("src/lib.rs").display()));
+            continue;
+        };
+        let listed = invariants.split(" * ").map(str::trim).filter(|i| !i.is_empty());
+        out.extend(listed.flat_map(|invariant| missing_checks_of(invariant, &folder)));
+    }
+    Ok(out)
 }
 
 fn allowed_licences(deny: &str) -> BTreeSet<String> {
@@ -175,6 +197,11 @@ mod tests {
         assert_eq!(missing_checks(&architecture(), &root()), [""; 0]);
         let stale = "## Laws\n1. x. [xtask/src/tidy.rs: no_such_name_\u{200b}]\n2. y.\n";
         assert_eq!(missing_checks(stale, &root()).len(), 2);
+    }
+
+    #[test]
+    fn every_crate_opens_with_its_invariants() {
+        assert_eq!(missing_invariants(&root()).expect("crates"), [""; 0]);
     }
 
     #[test]

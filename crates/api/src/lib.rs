@@ -2,6 +2,17 @@
 //!
 //! The typed views are `k8s-openapi`'s structs, re-exported as [`k8s`]: used where a human writes
 //! rules. Bytes that leave the server are never serialized from them.
+//!
+//! ```text
+//!  builtin.table, own.table ──► schema::of(group, version, kind) ──► decode, encode, patch, OpenAPI
+//!  k8s-openapi structs ───────► pod, taint, affinity, resources, … ──► questions of several components
+//! ```
+//!
+//! # Invariants
+//!
+//! * The schema table and the typed views say the same of every kind. [src/schema/golden.rs:
+//!   golden_objects_round_trip]
+//! * Every type the table names is in it. [src/schema/tests.rs: every_type_is_consistent]
 
 pub mod affinity;
 pub mod owner;

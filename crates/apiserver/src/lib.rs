@@ -5,6 +5,17 @@
 //!                                                                            │ writes: registry/store.rs
 //!     response ◄─ encode (JSON, Table, …) ◄─ cacher (bytes, once) ◄─ store ◄─┘
 //! ```
+//!
+//! # Invariants
+//!
+//! * One write path, dry runs included. [../../xtask/src/laws.rs: one_write_path;
+//!   tests/objects.rs: a_dry_run_answers_like_the_write_and_leaves_nothing]
+//! * A watch shows each revision once, in order. [src/cacher/tests.rs:
+//!   replayed_watches_equal_the_state]
+//! * In process a component has its own identity, which the network cannot have.
+//!   [tests/network.rs: an_identity_of_this_process_cannot_be_had_from_outside]
+//! * Whatever is sent is answered with a Status. [tests/bad_input.rs: mangled_requests;
+//!   src/chain.rs: a_panic_is_an_answer_and_is_counted]
 
 pub mod admission;
 pub mod audit;

@@ -19,6 +19,16 @@
 //!
 //! Nothing here knows a storage or the server's insides: in process and over HTTPS a component is
 //! the same kind of client under its own identity.
+//!
+//! # Invariants
+//!
+//! * A relist is a difference: what vanished in a gap is told as deleted. [src/informer/tests.rs:
+//!   an_expired_revision_lists_anew_and_tells_what_vanished]
+//! * A key is worked on by one pass at a time, and not before the caches show its own writes.
+//!   [src/queue.rs: a_key_is_not_given_out_twice_at_a_time; src/controller/tests.rs:
+//!   a_key_is_held_back_until_its_writes_are_seen]
+//! * Queues are bounded; what they refused is remembered. [src/queue.rs:
+//!   at_the_bound_keys_are_refused_and_remembered]
 
 pub mod api;
 pub mod causes;

@@ -14,6 +14,15 @@
 //! A controller is level-triggered: killed at any instruction and started again, it converges,
 //! because what it does next depends only on what it reads. After its own writes a key is held back
 //! until the caches show them. [`ALL`] lists the controllers; [`run`] starts those that are enabled.
+//!
+//! # Invariants
+//!
+//! * A rollout converges whatever the numbers and whatever goes wrong.
+//!   [src/deployment/plan/tests.rs: a_rollout_converges_whatever_the_numbers;
+//!   ../e2e/tests/simulation.rs: seeds_run_clean]
+//! * Plans are pure. [../../xtask/src/laws.rs: deciders_are_pure]
+//! * All writes go through one writer. [../../xtask/src/laws.rs:
+//!   controllers_write_through_one_writer]
 
 mod claims;
 mod context;

@@ -8,6 +8,11 @@
 //! Deadlines run on the injected clock; a call that passes its deadline is dropped, which resets its
 //! HTTP/2 stream and so cancels it in the runtime. The connection is opened by the first call and
 //! again after it broke: a runtime that restarts is met again without anyone's help.
+//!
+//! # Invariants
+//!
+//! * An error is known by its variant. [src/error.rs:
+//!   codes_become_variants_and_texts_read_as_upstream_prints_them]
 
 mod client;
 mod connect;

@@ -9,6 +9,10 @@
 //!
 //! Waits say what holds now and are withdrawn when it ends; events say what was. Where no layer
 //! published a Wait, the pod's own status is asked, so the answer is useful in any cluster.
+//!
+//! # Invariants
+//!
+//! * Without Waits the status answers. [src/tests.rs: without_waits_the_status_is_asked]
 
 mod gather;
 mod render;

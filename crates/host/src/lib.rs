@@ -8,8 +8,14 @@
 //!                                        reset ──► the machine as it was
 //! ```
 //!
-//! Invariant: a change to the host that outlives the process is in the [`journal`] before it is
-//! made, so that `pintle reset` finds it after any crash.
+//! # Invariants
+//!
+//! * A change to the host that outlives the process is in the [`journal`] before it is made, so
+//!   that `pintle reset` finds it after any crash. [../e2e/tests/restart.rs:
+//!   reset_leaves_the_host_as_it_was; src/reset.rs:
+//!   mounts_go_before_folders_and_settings_return_last_changed_first]
+//! * Preflight changes nothing, and names every lack with its mend. [src/preflight.rs:
+//!   a_fit_host_has_no_problems_and_each_lack_is_named_with_its_mend]
 
 pub mod cni;
 pub mod containerd;

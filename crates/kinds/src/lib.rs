@@ -10,6 +10,14 @@
 //!                      │  view (typed, one decode each) │
 //!                 pod/defaults.rs  service/claims.rs   pod/validate.rs, …
 //! ```
+//!
+//! # Invariants
+//!
+//! * Names are unique and shapes make sense. [tests/all.rs:
+//!   names_are_unique_and_shapes_make_sense]
+//! * A view changes only what its rules changed. [src/view.rs:
+//!   a_change_touches_only_what_changed; tests/all.rs: a_golden_object_survives_its_view]
+//! * No object makes a kind panic. [tests/all.rs: no_object_makes_a_kind_panic]
 
 mod any;
 pub mod binding;

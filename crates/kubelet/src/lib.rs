@@ -24,6 +24,14 @@
 //! - No path of a volume leads out of it: `no_link_leads_out`, `paths_that_leave_are_refused`.
 //! - A status that says nothing new is not written: `times_move_only_when_a_status_changes`,
 //!   `only_what_changed_is_sent`.
+//!
+//! # Invariants
+//!
+//! * A restarted kubelet restarts no container. [src/sync/sim.rs:
+//!   a_restarted_kubelet_restarts_no_container]
+//! * Faults in any order heal. [src/sync/sim.rs: faults_in_any_order_heal]
+//! * No path leads out of a pod's own directory. [src/volume/beneath.rs: no_link_leads_out;
+//!   src/logs/follow_tests.rs: no_link_leads_to_another_file]
 
 pub mod admit;
 pub mod cgroup;

@@ -9,6 +9,16 @@
 //! One JSON tree ([`serde_json::Value`]) is what the write path works on. The [`schema`] says what
 //! fields a type has, and drives decoding, encoding, merging and OpenAPI alike. User mistakes
 //! accumulate as [`field::FieldErrors`]; what a client sees of a failure is a [`status::Status`].
+//!
+//! # Invariants
+//!
+//! * Any bytes are answered, within bounds of depth and size. [src/decode/tests.rs:
+//!   any_bytes_are_answered; src/decode/tests.rs: bombs_are_refused; src/proto/tests.rs:
+//!   nesting_is_bounded]
+//! * A patch applied twice is applied once, in time that its size bounds. [src/patch/tests.rs:
+//!   a_patch_applied_twice_is_applied_once; src/patch/tests.rs:
+//!   long_lists_are_merged_in_linear_time]
+//! * Every field that is set has an owner. [src/managed/tests.rs: every_set_field_has_an_owner]
 
 pub mod decode;
 pub mod encode;

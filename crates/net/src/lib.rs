@@ -8,6 +8,11 @@
 //! ```
 //!
 //! Every owner (service proxy, egress) has one table of its own and touches no other.
+//!
+//! # Invariants
+//!
+//! * Only the difference is sent, and nothing is named before it exists. [src/ruleset.rs:
+//!   only_the_difference_is_sent_and_nothing_is_named_before_it_exists]
 
 pub mod egress;
 pub mod nft;

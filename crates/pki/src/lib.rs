@@ -10,6 +10,14 @@
 //! key in PKCS #8 is accepted where a user brings one), kept in files of mode 0600 that appear whole
 //! or not at all. A certificate that is due, or whose names no longer fit, is replaced in the
 //! running process ([`keeper::Keeper`]); nothing here asks the system for the time.
+//!
+//! # Invariants
+//!
+//! * Keys are private files that survive a restart. [src/layout.rs:
+//!   keys_are_private_and_survive_a_restart]
+//! * A certificate renews itself before it ends. [src/keeper.rs:
+//!   an_identity_renews_itself_when_the_clock_moves_or_the_names_change; src/renewal.rs:
+//!   renewal_is_due_in_the_last_third]
 
 pub mod authority;
 pub mod identity;

@@ -3,6 +3,11 @@
 //! Nothing here is named after Kubernetes. Every component takes its time and its randomness from
 //! this crate, as arguments, so that a simulation can run the same code under a virtual clock and a
 //! seed. `clippy.toml` bans the global sources elsewhere.
+//!
+//! # Invariants
+//!
+//! * A wall clock that jumps fires no timer. [src/clock.rs: a_wall_clock_jump_fires_no_timer]
+//! * The same seed gives the same stream. [src/rng.rs: the_same_seed_gives_the_same_stream]
 
 pub mod backoff;
 pub mod clock;

@@ -8,6 +8,13 @@
 //! ```
 //!
 //! The store sees keys and bytes. Nothing here knows a Kubernetes kind.
+//!
+//! # Invariants
+//!
+//! * No power loss loses what was acknowledged, or prevents a start. [src/embedded/crash.rs:
+//!   power_loss_at_any_instant]
+//! * Damage is found and named. [src/embedded/tests.rs: damage_anywhere_is_found]
+//! * Both stores keep one contract. [src/contract.rs: run]
 
 #[cfg(test)]
 pub mod contract;

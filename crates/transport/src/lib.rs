@@ -1,5 +1,18 @@
 //! HTTP plumbing that knows no kinds: serving and dialling over TLS, and one handler type that is
 //! the same in process and over the network.
+//!
+//! ```text
+//!  client ──► SharedHandler ─┬─ dial::Https ──TLS, HTTP/1.1 or 2──► serve ──► SharedHandler ──► server
+//!                            └─ the server's own door, in process ───────────────────────────► server
+//! ```
+//!
+//! # Invariants
+//!
+//! * A client speaks only to who it should be; a certificate can be replaced while it is in use.
+//!   [tests/roundtrip.rs: a_server_that_is_not_who_it_should_be_is_not_spoken_to;
+//!   tests/roundtrip.rs: a_replaced_certificate_serves_new_connections]
+//! * A client that says nothing loses its place. [tests/roundtrip.rs:
+//!   a_client_that_says_nothing_is_closed_and_frees_its_slot]
 
 use std::future::Future;
 use std::pin::Pin;
