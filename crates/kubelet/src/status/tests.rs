@@ -89,7 +89,8 @@ use ContainerState::{Created, Exited, Running, Unknown};
 
 #[test]
 fn phases_follow_containers() {
-    let rows: &[(&str, &[(&str, ContainerState, i32)], &str)] = &[
+    type Row<'a> = (&'a str, &'a [(&'a str, ContainerState, i32)], &'a str);
+    let rows: &[Row] = &[
         ("Always", &[], "Pending ready=False a:ContainerCreating-0 b:ContainerCreating-0"),
         ("Always", &[("a", Created, 0)], "Pending ready=False a:ContainerCreating-0 b:ContainerCreating-0"),
         ("Always", &[("a", Running, 0)], "Pending ready=False a:running-0 b:ContainerCreating-0"),

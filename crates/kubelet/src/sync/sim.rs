@@ -484,7 +484,7 @@ async fn faults(seed: u64) {
         let found = running.container(&c.name).expect("running");
         assert_eq!(Some(&found.image), c.image.as_ref(), "it runs what is asked for");
     }
-    if seed % 3 == 0 {
+    if seed.is_multiple_of(3) {
         // Deleted by force: the object is gone at once.
         *sim.cluster.pod.lock() = None;
     } else {

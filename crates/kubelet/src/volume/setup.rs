@@ -266,7 +266,7 @@ mod tests {
         let payload = [("k".to_owned(), file)].into();
         layout.set_up("u", &secret, Some(&payload), "1", None).expect("made");
         let path = layout.volume("u", &secret);
-        assert_eq!(layout.mounts.beneath(root.path()).expect("listed"), [path.clone()]);
+        assert_eq!(layout.mounts.beneath(root.path()).expect("listed"), std::slice::from_ref(&path));
         assert_eq!(std::fs::read_to_string(path.join("k")).expect("there"), "x");
         layout.set_up("u", &secret, Some(&payload), "2", None).expect("made");
         assert_eq!(layout.mounts.beneath(root.path()).expect("listed").len(), 1);
