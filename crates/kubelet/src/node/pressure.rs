@@ -13,8 +13,8 @@ pub struct Thresholds {
     /// Percent of the capacity, for volumes and logs, then for images.
     pub data_available: u64,
     pub images_available: u64,
-    /// A disk with so much left is not full, whatever share of it that is: upstream would evict from
-    /// a large disk with hundreds of gigabytes to spare.
+    /// A disk with so much left is not full, whatever share of it that is: pressure keeps every new
+    /// pod away, and nothing here evicts pods or removes images to end it.
     pub plenty: u64,
     pub inodes_free: u64,
     /// `None` sets no bound, as upstream does by default.
@@ -29,7 +29,7 @@ impl Default for Thresholds {
             memory_available: 100 << 20,
             data_available: 10,
             images_available: 15,
-            plenty: 10 << 30,
+            plenty: 1 << 30,
             inodes_free: 5,
             pids_free: None,
             transition: Duration::from_secs(5 * 60),
@@ -116,11 +116,11 @@ mod tests {
             (Levels { images: disk(14, 50), ..fine }, (false, true)),
             (Levels { data: Some(Disk { capacity: 100, available: 50, ..Disk::default() }), ..fine }, (false, false)),
             (
-                Levels { data: Some(Disk { capacity: 1 << 40, available: 11 << 30, ..Disk::default() }), ..fine },
+                Levels { data: Some(Disk { capacity: 1 << 40, available: 2 << 30, ..Disk::default() }), ..fine },
                 (false, false),
             ),
             (
-                Levels { data: Some(Disk { capacity: 1 << 40, available: 9 << 30, ..Disk::default() }), ..fine },
+                Levels { data: Some(Disk { capacity: 1 << 40, available: 1 << 29, ..Disk::default() }), ..fine },
                 (false, true),
             ),
         ] {
