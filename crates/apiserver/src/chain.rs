@@ -99,7 +99,9 @@ async fn see_through(call: Call, slot: fairness::Slot) -> status::Result<Respons
     let (tell, told) = tokio::sync::oneshot::channel();
     let stage = call.server.stage().clone();
     stage.spawn(async move {
+        let turn = call.server.fairness.turn(call.body.len()).await;
         let outcome = AssertUnwindSafe(dispatch::dispatch(&call)).catch_unwind().await;
+        drop(turn);
         drop(slot);
         // Nobody listens to a client that is gone.
         drop(tell.send(outcome));

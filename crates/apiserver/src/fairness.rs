@@ -7,7 +7,7 @@ use http::HeaderValue;
 use http::header::RETRY_AFTER;
 use kinds::User;
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 use crate::encode;
 use crate::request::RequestInfo;
@@ -16,6 +16,11 @@ use crate::request::RequestInfo;
 const MUTATING: usize = 200;
 /// Requests at once that only read.
 const READING: usize = 400;
+/// Writes with a body over [`HEAVY_BYTES`] at once; more wait. Such a body is a hundred times its size while
+/// it is worked on.
+const HEAVY: usize = 8;
+/// What counts as heavy.
+const HEAVY_BYTES: usize = 16 * 1024;
 /// Watches and streams at once.
 const STREAMS: usize = 20_000;
 
@@ -24,11 +29,17 @@ pub struct Fairness {
     mutating: Pool,
     reading: Pool,
     streams: Pool,
+    heavy: Semaphore,
 }
 
 impl Default for Fairness {
     fn default() -> Self {
-        Self { mutating: Pool::new(MUTATING), reading: Pool::new(READING), streams: Pool::new(STREAMS) }
+        Self {
+            mutating: Pool::new(MUTATING),
+            reading: Pool::new(READING),
+            streams: Pool::new(STREAMS),
+            heavy: Semaphore::new(HEAVY),
+        }
     }
 }
 
@@ -99,6 +110,13 @@ impl Fairness {
     }
 }
 
+impl Fairness {
+    /// Waits for a turn to work on a body of this length; short ones have it at once.
+    pub async fn turn(&self, length: usize) -> Option<SemaphorePermit<'_>> {
+        if length <= HEAVY_BYTES { None } else { self.heavy.acquire().await.ok() }
+    }
+}
+
 /// The answer when there is no place: plain text, as upstream's.
 pub fn come_back() -> transport::Response {
     let mut response = encode::text(429, "Too many requests, please try again later.\n");
@@ -109,6 +127,21 @@ pub fn come_back() -> transport::Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn heavy_bodies_wait_for_each_other() {
+        let fairness = Fairness::default();
+        assert!(fairness.turn(HEAVY_BYTES).await.is_none(), "no turn needed");
+        let mut held = Vec::new();
+        for _ in 0..HEAVY {
+            held.extend(fairness.turn(HEAVY_BYTES + 1).await);
+        }
+        let next = fairness.turn(HEAVY_BYTES + 1);
+        let mut next = std::pin::pin!(next);
+        assert!(futures::poll!(next.as_mut()).is_pending());
+        held.pop();
+        assert!(futures::poll!(next).is_ready());
+    }
 
     #[test]
     fn places_are_counted_apart_and_given_back() {

@@ -34,3 +34,4 @@ pub mod quantity;
 pub mod schema;
 pub mod status;
 pub mod time;
+pub mod yaml;

@@ -258,7 +258,7 @@ fn formed(accepted: Accepted, json: Bytes) -> Bytes {
 
 fn yaml(json: &[u8]) -> Option<Bytes> {
     let value: Value = serde_json::from_slice(json).ok()?;
-    let text = serde_saphyr::to_string(&value).ok()?;
+    let text = machinery::yaml::write(&value).ok()?;
     Some(Bytes::from(text.into_bytes()))
 }
 

@@ -4,7 +4,7 @@ use kinds::AnyKind;
 use machinery::decode::{self, Decoded, Strictness};
 use machinery::schema::Type;
 use machinery::status::{self, Status};
-use machinery::{meta, proto};
+use machinery::{meta, proto, yaml};
 use serde_json::Value;
 
 use super::options::Validation;
@@ -69,9 +69,7 @@ pub fn tree(call: &Call) -> status::Result<Option<Value>> {
         Content::Text(decode::Format::Json) => {
             serde_json::from_slice(&call.body).map(Some).map_err(|e| unreadable(e.to_string()))
         }
-        Content::Text(decode::Format::Yaml) => {
-            serde_saphyr::from_slice(&call.body).map(Some).map_err(|e| unreadable(e.to_string()))
-        }
+        Content::Text(decode::Format::Yaml) => yaml::read(&call.body).map(Some),
         Content::Protobuf => {
             let schema = api::schema::of("", "v1", "DeleteOptions");
             let schema = schema.ok_or_else(|| Status::internal("DeleteOptions has no schema"))?;

@@ -25,6 +25,9 @@ use crate::status::{Result, Status};
 pub const MAX_BYTES: usize = 3 * 1024 * 1024;
 /// The deepest nesting of lists and objects.
 pub const MAX_DEPTH: usize = 128;
+/// The most lists and objects in one object. Each may be three bytes of a body and kilobytes of a typed
+/// view; no object that means something comes near.
+pub const MAX_NODES: usize = 32 * 1024;
 /// No more mistakes than this are listed.
 const MAX_ERRORS: usize = 100;
 
@@ -60,6 +63,13 @@ pub fn decode(bytes: &[u8], format: Format, schema: &Type, strictness: Strictnes
     if bytes.len() > MAX_BYTES {
         return Err(Status::too_large(MAX_BYTES));
     }
+    match format {
+        Format::Json => read(bytes, format, schema, strictness),
+        Format::Yaml => crate::yaml::with_room(|| read(bytes, format, schema, strictness)),
+    }
+}
+
+fn read(bytes: &[u8], format: Format, schema: &Type, strictness: Strictness) -> Result<Decoded> {
     let t = schema.get();
     let mut state = tree::State::new(t, strictness != Strictness::Ignore);
     let outcome = match format {
@@ -180,7 +190,7 @@ fn read_yaml(bytes: &[u8], state: &mut tree::State<'_>) -> std::result::Result<V
     value
 }
 
-fn yaml_options(duplicate_keys: serde_saphyr::options::DuplicateKeyPolicy) -> serde_saphyr::Options {
+pub(crate) fn yaml_options(duplicate_keys: serde_saphyr::options::DuplicateKeyPolicy) -> serde_saphyr::Options {
     let mut budget = serde_saphyr::Budget::default();
     budget.max_depth = MAX_DEPTH;
     budget.max_nodes = 500_000;
@@ -233,6 +243,11 @@ fn head_of(value: &Value) -> Head {
         (!text.is_empty()).then(|| text.to_owned())
     };
     Head { kind: text("kind"), api_version: text("apiVersion") }
+}
+
+/// Why an object with more than [`MAX_NODES`] lists and objects is refused.
+pub(crate) fn too_many_nodes() -> String {
+    format!("more than {MAX_NODES} lists and objects")
 }
 
 /// 400 for a body that does not fit the type; its own kind is read a second time, leniently.

@@ -224,3 +224,45 @@ proptest! {
         }
     }
 }
+
+/// However deep: refused by a count, never by the end of the stack. Threads have 2 MiB; half of it must do.
+#[test]
+fn no_depth_ends_the_stack() {
+    let run = || {
+        let schema = web();
+        for depth in [20, 60, 100, 127, 129, 1500] {
+            let block: String = (0..depth).map(|i| format!("{}a:\n", " ".repeat(i))).collect();
+            let flow = format!("a: {}{}", "[".repeat(depth), "]".repeat(depth));
+            let json = format!("{{\"a\":{}1{}}}", "{\"a\":".repeat(depth), "}".repeat(depth));
+            for (format, text) in [(Format::Yaml, &block), (Format::Yaml, &flow), (Format::Json, &json)] {
+                for strictness in [Strictness::Ignore, Strictness::Strict] {
+                    eprintln!("{depth} {format:?} {strictness:?}");
+                    drop(decode(text.as_bytes(), format, &schema, strictness));
+                }
+            }
+        }
+    };
+    std::thread::Builder::new().stack_size(1024 * 1024).spawn(run).expect("thread").join().expect("no panic");
+}
+
+/// Three bytes of a body can be kilobytes of a typed object: their number is bounded.
+#[test]
+fn nodes_without_end_are_refused() {
+    let items = |n: usize| format!(r#"{{"spec":{{"items":[{}]}}}}"#, vec!["{}"; n].join(","));
+    assert!(decode(items(MAX_NODES - 3).as_bytes(), Format::Json, &web(), Strictness::Warn).is_ok());
+    let refused = message(&items(MAX_NODES), Format::Json, Strictness::Warn);
+    assert_eq!(refused, format!("{UNFIT}more than 32768 lists and objects"));
+    let parsed: Value = serde_json::from_str(&items(MAX_NODES)).expect("JSON");
+    assert_eq!(tree(parsed, &web(), Strictness::Warn).expect_err("refused").code, 400);
+    let empty = [0x5a, 0].repeat(MAX_NODES);
+    let mut spec = vec![0x12];
+    let mut length = empty.len();
+    while length > 0x7f {
+        spec.push(0x80 | (length & 0x7f) as u8);
+        length >>= 7;
+    }
+    spec.push(length as u8);
+    spec.extend_from_slice(&empty);
+    let refused = crate::proto::decode_body(&spec, &web()).expect_err("refused");
+    assert_eq!(refused.message, "more than 32768 lists and objects");
+}

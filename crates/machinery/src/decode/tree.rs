@@ -8,7 +8,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Seq
 use serde_json::{Map, Number, Value};
 
 use super::scalar::{self, Misfit};
-use super::{MAX_DEPTH, MAX_ERRORS};
+use super::{MAX_DEPTH, MAX_ERRORS, MAX_NODES};
 use crate::schema::{Scalar, Shape, TypeRef};
 
 /// One step of a path.
@@ -27,13 +27,23 @@ pub(super) struct State<'t> {
     pub(super) duplicates_known: bool,
     /// Unknown and duplicate fields, each text once.
     pub(super) errors: Vec<String>,
+    /// Lists and objects so far.
+    nodes: usize,
     /// The first thing that does not fit; it ended the walk.
     pub(super) failure: Option<String>,
 }
 
 impl<'t> State<'t> {
     pub(super) fn new(root: TypeRef<'t>, report: bool) -> Self {
-        Self { root, path: Vec::with_capacity(16), report, duplicates_known: false, errors: Vec::new(), failure: None }
+        Self {
+            root,
+            path: Vec::with_capacity(16),
+            report,
+            duplicates_known: false,
+            errors: Vec::new(),
+            nodes: 0,
+            failure: None,
+        }
     }
 
     /// `spec.containers[0].foo`.
@@ -173,12 +183,18 @@ impl<'s, 't> Seed<'s, 't> {
         }
     }
 
-    fn too_deep<E: Error>(&mut self) -> Result<(), E> {
-        if self.depth < MAX_DEPTH {
+    /// Counts a list or object that begins here.
+    fn enter<E: Error>(&mut self) -> Result<(), E> {
+        self.state.nodes += 1;
+        let why = if self.depth >= MAX_DEPTH {
+            "exceeded max depth".to_owned()
+        } else if self.state.nodes > MAX_NODES {
+            super::too_many_nodes()
+        } else {
             return Ok(());
-        }
-        self.state.failure = Some("exceeded max depth".to_owned());
-        Err(E::custom("too deep"))
+        };
+        self.state.failure = Some(why);
+        Err(E::custom("too deep or too many"))
     }
 
     fn object<'de, A: MapAccess<'de>>(self, t: TypeRef<'t>, mut access: A) -> Result<Value, A::Error> {
@@ -328,7 +344,7 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(mut self, access: A) -> Result<Self::Value, A::Error> {
-        self.too_deep()?;
+        self.enter()?;
         let value = match self.shape {
             Shape::List(element) => self.list(Expect::Shape(element.shape_ref()), element.shape(), access)?,
             Shape::OrArray(t) => self.list(Expect::Root(t), Shape::Struct(t), access)?,
@@ -339,7 +355,7 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(mut self, access: A) -> Result<Self::Value, A::Error> {
-        self.too_deep()?;
+        self.enter()?;
         let value = match self.shape {
             Shape::Struct(t) | Shape::OrArray(t) | Shape::OrBool(t) | Shape::OrStrings(t) => self.object(t, access)?,
             Shape::Map(element) => self.map(element.shape_ref(), access)?,

@@ -13,6 +13,8 @@ mod tests;
 mod wire;
 mod write;
 
+use std::cell::Cell;
+
 use serde_json::{Map, Value};
 
 use crate::decode::{Decoded, MAX_BYTES};
@@ -140,6 +142,8 @@ pub fn decode(bytes: &[u8], schema: &Type) -> Result<Decoded> {
 /// Decodes an object without an envelope.
 pub fn decode_body(bytes: &[u8], schema: &Type) -> Result<Value> {
     let mut map = Map::new();
-    read::message(bytes, schema.get(), &mut map, 0).map_err(|read::Malformed(why)| Status::bad_request(why))?;
+    let nodes = Cell::new(0);
+    read::message(bytes, schema.get(), &mut map, read::At::start(&nodes))
+        .map_err(|read::Malformed(why)| Status::bad_request(why))?;
     Ok(Value::Object(map))
 }

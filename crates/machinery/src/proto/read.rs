@@ -1,6 +1,7 @@
 //! Protobuf to the tree. Zero values that JSON would leave out are left out.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -8,7 +9,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Number, Value};
 
 use super::wire::{self, Reader};
-use crate::decode::MAX_DEPTH;
+use crate::decode::{MAX_DEPTH, MAX_NODES, too_many_nodes};
 use crate::encode::{Emit, emit};
 use crate::schema::{Field, Scalar, Shape, TypeRef};
 use crate::time;
@@ -26,25 +27,51 @@ impl From<wire::Broken> for Malformed {
 
 type Result<T> = std::result::Result<T, Malformed>;
 
+/// How deep the walk is, and how many messages it has met.
+#[derive(Clone, Copy)]
+pub(super) struct At<'a> {
+    depth: usize,
+    nodes: &'a Cell<usize>,
+}
+
+impl<'a> At<'a> {
+    pub(super) fn start(nodes: &'a Cell<usize>) -> Self {
+        Self { depth: 0, nodes }
+    }
+
+    fn deeper(self) -> Self {
+        Self { depth: self.depth + 1, ..self }
+    }
+
+    fn enter(self) -> Result<()> {
+        self.nodes.set(self.nodes.get() + 1);
+        if self.depth > MAX_DEPTH {
+            return Err(Malformed("exceeded max depth".to_owned()));
+        }
+        if self.nodes.get() > MAX_NODES {
+            return Err(Malformed(too_many_nodes()));
+        }
+        Ok(())
+    }
+}
+
 fn wrong(field: Field<'_>) -> Malformed {
     Malformed(format!("proto: wrong wireType for field {}", field.name()))
 }
 
-pub(super) fn message(bytes: &[u8], t: TypeRef<'_>, out: &mut Object, depth: usize) -> Result<()> {
-    if depth > MAX_DEPTH {
-        return Err(Malformed("exceeded max depth".to_owned()));
-    }
+pub(super) fn message(bytes: &[u8], t: TypeRef<'_>, out: &mut Object, at: At<'_>) -> Result<()> {
+    at.enter()?;
     let mut reader = Reader::new(bytes);
     while let Some((tag, value)) = reader.field()? {
         let Some(field) = t.tagged().find(|f| f.tag() == tag) else { continue };
         if field.embedded() {
             match (field.shape(), value) {
-                (Shape::Struct(inner), wire::Field::Bytes(bytes)) => message(bytes, inner, out, depth + 1)?,
+                (Shape::Struct(inner), wire::Field::Bytes(bytes)) => message(bytes, inner, out, at.deeper())?,
                 _ => return Err(wrong(field)),
             }
             continue;
         }
-        read_field(field, value, out, depth)?;
+        read_field(field, value, out, at)?;
     }
     // Zero values that the encoder would not write are dropped.
     for field in t.declared() {
@@ -57,7 +84,7 @@ pub(super) fn message(bytes: &[u8], t: TypeRef<'_>, out: &mut Object, depth: usi
     Ok(())
 }
 
-fn read_field(field: Field<'_>, value: wire::Field<'_>, out: &mut Object, depth: usize) -> Result<()> {
+fn read_field(field: Field<'_>, value: wire::Field<'_>, out: &mut Object, at: At<'_>) -> Result<()> {
     match field.shape() {
         Shape::List(inner) => {
             let shape = inner.shape();
@@ -65,7 +92,7 @@ fn read_field(field: Field<'_>, value: wire::Field<'_>, out: &mut Object, depth:
             let Value::Array(items) = slot else { return Err(wrong(field)) };
             match (shape, value) {
                 (_, wire::Field::Bytes(bytes)) if field.wrapped_list() => {
-                    items.append(&mut wrapped(bytes, field, shape, depth)?);
+                    items.append(&mut wrapped(bytes, field, shape, at)?);
                 }
                 // Numbers may come packed.
                 (Shape::Scalar(s @ (Scalar::Int32 | Scalar::Int64 | Scalar::Bool)), wire::Field::Bytes(bytes)) => {
@@ -75,7 +102,7 @@ fn read_field(field: Field<'_>, value: wire::Field<'_>, out: &mut Object, depth:
                         items.push(scalar(field, s, number)?.unwrap_or_default());
                     }
                 }
-                _ => items.push(element(field, shape, value, depth)?.unwrap_or_default()),
+                _ => items.push(element(field, shape, value, at)?.unwrap_or_default()),
             }
         }
         Shape::Map(inner) => {
@@ -87,9 +114,9 @@ fn read_field(field: Field<'_>, value: wire::Field<'_>, out: &mut Object, depth:
                 match (tag, value, shape) {
                     (1, wire::Field::Bytes(text), _) => key = utf8(text)?.to_owned(),
                     (2, wire::Field::Bytes(bytes), Shape::List(inner)) => {
-                        found = Some(Value::Array(wrapped(bytes, field, inner.shape(), depth)?));
+                        found = Some(Value::Array(wrapped(bytes, field, inner.shape(), at)?));
                     }
-                    (2, value, _) => found = element(field, shape, value, depth)?,
+                    (2, value, _) => found = element(field, shape, value, at)?,
                     _ => {}
                 }
             }
@@ -98,7 +125,7 @@ fn read_field(field: Field<'_>, value: wire::Field<'_>, out: &mut Object, depth:
             map.insert(key, found.unwrap_or_else(|| zero(shape)));
         }
         shape => {
-            if let Some(value) = element(field, shape, value, depth)? {
+            if let Some(value) = element(field, shape, value, at)? {
                 out.insert(field.name().to_owned(), value);
             } else {
                 out.remove(field.name());
@@ -122,25 +149,25 @@ fn zero(shape: Shape<'_>) -> Value {
 }
 
 /// The items of a list that is a message of its own.
-fn wrapped(bytes: &[u8], field: Field<'_>, shape: Shape<'_>, depth: usize) -> Result<Vec<Value>> {
+fn wrapped(bytes: &[u8], field: Field<'_>, shape: Shape<'_>, at: At<'_>) -> Result<Vec<Value>> {
     let mut items = Vec::new();
     let mut reader = Reader::new(bytes);
     while let Some((tag, value)) = reader.field()? {
         if tag == 1 {
-            items.push(element(field, shape, value, depth)?.unwrap_or_default());
+            items.push(element(field, shape, value, at)?.unwrap_or_default());
         }
     }
     Ok(items)
 }
 
-fn element(field: Field<'_>, shape: Shape<'_>, value: wire::Field<'_>, depth: usize) -> Result<Option<Value>> {
+fn element(field: Field<'_>, shape: Shape<'_>, value: wire::Field<'_>, at: At<'_>) -> Result<Option<Value>> {
     let bytes = || match value {
         wire::Field::Bytes(bytes) => Ok(bytes),
         _ => Err(wrong(field)),
     };
     let nested = |bytes: &[u8], t: TypeRef<'_>| {
         let mut map = Map::new();
-        message(bytes, t, &mut map, depth + 1)?;
+        message(bytes, t, &mut map, at.deeper())?;
         Ok(Value::Object(map))
     };
     match shape {
