@@ -2,10 +2,14 @@
 
 use std::process::Stdio;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use e2e::cluster::Cluster;
 use e2e::registry::Registry;
 use e2e::{images, manifests};
+use host::layout::Layout;
+use host::reset::{self, Step};
+use host::{cni, containerd, preflight};
+use tokio::process::Child;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_a_scheduler_pods_wait_and_run_once_it_starts() -> Result<()> {
@@ -32,5 +36,74 @@ async fn without_a_scheduler_pods_wait_and_run_once_it_starts() -> Result<()> {
         bail!("the scheduler ended with {status}");
     }
     waited?;
+    Ok(())
+}
+
+/// Starts a part alone, as a client with the kubeconfig `<name>.kubeconfig`.
+fn part(cluster: &Cluster, command: &str, kubeconfig: &str, flags: &[&str]) -> Result<Child> {
+    let log = std::fs::File::create(cluster.root().join(format!("{command}.log")))?;
+    let child = cluster
+        .pintle_command(&[command, "--kubeconfig"])
+        .arg(cluster.root().join("config").join(kubeconfig))
+        .args(flags)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .kill_on_drop(true)
+        .spawn()?;
+    Ok(child)
+}
+
+/// A runtime of the test's own, below the cluster's folders.
+async fn runtime(cluster: &Cluster) -> Result<String> {
+    let layout = Layout::below(cluster.root());
+    let plugins = cni::find_plugins(cni::PLUGIN_FOLDERS).map_err(|m| anyhow::anyhow!("missing plugins: {m:?}"))?;
+    let settings = containerd::Settings {
+        cni_plugins: plugins,
+        restrict_oom_score: containerd::lacks_resource_capability(),
+        runtime: preflight::oci_runtime("").context("an OCI runtime")?.to_owned(),
+    };
+    cni::write(&layout.cni_config(), &cni::render("10.244.0.0/24".parse()?, &layout.cni_state()))?;
+    containerd::ensure(&layout, &settings, &cluster.clock).await?;
+    containerd::import_pause(&layout).await?;
+    Ok(format!("unix://{}", layout.containerd_socket().display()))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_part_runs_alone() -> Result<()> {
+    let registry = Registry::start(&[images::nginx("nginx:1")?]).await?;
+    let cluster = Cluster::start(&["--disable=kube-controller-manager,kube-scheduler,kubelet,kube-proxy"]).await?;
+    cluster.trust_registry(&registry)?;
+    let endpoint = runtime(&cluster).await?;
+    let below = |name: &str| cluster.root().join("state").join(name).display().to_string();
+    let (root, logs) = (below("kubelet"), below("pod-logs"));
+    let parts = vec![
+        part(&cluster, "kube-controller-manager", "controller-manager.kubeconfig", &[])?,
+        part(&cluster, "kube-scheduler", "scheduler.kubeconfig", &[])?,
+        part(
+            &cluster,
+            "kubelet",
+            "kubelet.kubeconfig",
+            &["--container-runtime-endpoint", &endpoint, "--root-dir", &root, "--pod-logs-dir", &logs],
+        )?,
+        part(&cluster, "kube-proxy", "proxy.kubeconfig", &["--masquerade-egress"])?,
+    ];
+    let manifest = manifests::web("alone", &registry.reference("nginx:1"), 2, 30081);
+    // The controllers make what a pod needs first: its namespace's ServiceAccount.
+    cluster.eventually("the Deployment is accepted", || cluster.apply(&manifest)).await?;
+    let rolled = cluster.kubectl(&["rollout", "status", "deployment/alone", "--timeout=90s"]).await;
+    let log = |name: &str| std::fs::read_to_string(cluster.root().join(format!("{name}.log"))).unwrap_or_default();
+    rolled.with_context(|| format!("kubelet: {}\ncontrollers: {}", log("kubelet"), log("kube-controller-manager")))?;
+    let ip = cluster.kubectl(&["get", "service", "alone", "-o", "jsonpath={.spec.clusterIP}"]).await?;
+    let url = format!("http://{ip}/");
+    cluster.eventually("the Service answers", || cluster.http_get(&url)).await?;
+
+    drop(parts);
+    let stopped = cluster.pintle(&["down", "--pods"]).await?;
+    ensure!(stopped.status.success(), "{}", String::from_utf8_lossy(&stopped.stderr));
+    let kubeconfig = cluster.root().join("config/proxy.kubeconfig");
+    let cleaned = cluster.pintle_command(&["kube-proxy", "--cleanup", "--kubeconfig"]).arg(kubeconfig).output().await?;
+    ensure!(cleaned.status.success(), "{}", String::from_utf8_lossy(&cleaned.stderr));
+    reset::apply(&Step::RemoveCgroup("/kubepods".into()))?;
     Ok(())
 }

@@ -112,7 +112,7 @@ impl Cluster {
 
         let components = Stage::new();
         let cluster = Self { args, layout, clock, rng, server, store, components, serving };
-        cluster.write_kubeconfig(&identities, &mut journal)?;
+        cluster.write_kubeconfig(&identities, &node_name, &mut journal)?;
         cluster.start_controllers(&identities);
         cluster.start_scheduler();
         if cluster.args.has(Component::Kubelet) {
@@ -130,13 +130,15 @@ impl Cluster {
         Client::new(self.server.handler(user), &format!("{agent}/{VERSION}"))
     }
 
-    fn write_kubeconfig(&self, identities: &Identities, journal: &mut Journal) -> Result<()> {
+    fn write_kubeconfig(&self, identities: &Identities, node_name: &str, journal: &mut Journal) -> Result<()> {
         let entry = identities.kubeconfig("kubernetes-admin", "system:masters", &self.args.server_url())?;
         client::kubeconfig::write(&self.layout.admin_kubeconfig(), &entry.render())?;
+        let node = format!("system:node:{node_name}");
         for (user, group, file) in [
             ("system:kube-scheduler", "", "scheduler.kubeconfig"),
             ("system:kube-controller-manager", "", "controller-manager.kubeconfig"),
             ("system:kube-proxy", "", "proxy.kubeconfig"),
+            (node.as_str(), "system:nodes", "kubelet.kubeconfig"),
         ] {
             let entry = identities.kubeconfig(user, group, &self.args.server_url())?;
             client::kubeconfig::write(&self.layout.config.join(file), &entry.render())?;
