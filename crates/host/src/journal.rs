@@ -32,6 +32,8 @@ pub enum Mutation {
 pub struct Journal {
     path: PathBuf,
     entries: Vec<Mutation>,
+    /// The last line has no end: what is appended must not become a part of it.
+    torn: bool,
 }
 
 impl Journal {
@@ -42,7 +44,8 @@ impl Journal {
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
             Err(error) => return Err(error),
         };
-        Ok(Self { path: path.to_owned(), entries: parse(&text) })
+        let torn = !text.is_empty() && !text.ends_with('\n');
+        Ok(Self { path: path.to_owned(), entries: parse(&text), torn })
     }
 
     /// What was changed, oldest first.
@@ -59,7 +62,8 @@ impl Journal {
         if let Some(parent) = self.path.parent() {
             fs::create_dir_all(parent)?;
         }
-        let mut line = serde_json::to_vec(&mutation).map_err(io::Error::other)?;
+        let mut line = if self.torn { vec![b'\n'] } else { Vec::new() };
+        serde_json::to_writer(&mut line, &mutation).map_err(io::Error::other)?;
         line.push(b'\n');
         let mut file = OpenOptions::new().create(true).append(true).open(&self.path)?;
         file.write_all(&line)?;
@@ -69,8 +73,17 @@ impl Journal {
                 File::open(parent)?.sync_all()?;
             }
         }
+        self.torn = false;
         self.entries.push(mutation);
         Ok(())
+    }
+
+    /// Makes a folder that is not there, recording it first.
+    pub fn make_folder(&mut self, path: &Path) -> io::Result<()> {
+        if !path.exists() {
+            self.record(Mutation::Folder { path: path.to_owned() })?;
+        }
+        fs::create_dir_all(path)
     }
 }
 
@@ -98,6 +111,20 @@ mod tests {
         journal.record(sysctl("0")).expect("recorded");
         journal.record(sysctl("1")).expect("recorded");
         fs::write(&path, [fs::read(&path).expect("the journal"), b"{\"mount\":{\"pa".to_vec()].concat()).expect("torn");
-        assert_eq!(Journal::open(&path).expect("reads").entries(), [sysctl("0")]);
+        let mut journal = Journal::open(&path).expect("reads");
+        assert_eq!(journal.entries(), [sysctl("0")]);
+        let mount = Mutation::Mount { path: "/m".into() };
+        journal.record(mount.clone()).expect("recorded");
+        assert_eq!(Journal::open(&path).expect("reads").entries(), [sysctl("0"), mount]);
+    }
+
+    #[test]
+    fn the_folder_the_journal_is_in_is_recorded_too() {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let state = dir.path().join("state");
+        let path = state.join("journal");
+        Journal::open(&path).and_then(|mut j| j.make_folder(&state)).expect("made");
+        Journal::open(&path).and_then(|mut j| j.make_folder(&state)).expect("made once");
+        assert_eq!(Journal::open(&path).expect("reads").entries(), [Mutation::Folder { path: state }]);
     }
 }

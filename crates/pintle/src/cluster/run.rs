@@ -318,10 +318,7 @@ async fn wait_for_signal() -> Result<()> {
 fn prepare_host(layout: &Layout, args: &Up) -> Result<Journal> {
     let mut journal = Journal::open(&layout.journal()).context("the journal of host changes")?;
     for folder in [&layout.state, &layout.config, &layout.run] {
-        if !folder.exists() {
-            journal.record(Mutation::Folder { path: folder.clone() })?;
-        }
-        std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+        journal.make_folder(folder).with_context(|| folder.display().to_string())?;
     }
     if args.has(Component::Kubelet) {
         journal.record(Mutation::Cgroup { path: "/kubepods".into() })?;

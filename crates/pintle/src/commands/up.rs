@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
+use host::journal::Journal;
 use host::process::ProcessId;
 use ipnet::IpNet;
 use stdx::SharedClock;
@@ -111,7 +112,8 @@ pub fn run(args: Up, clock: SharedClock) -> Result<()> {
 fn in_background(args: &Up) -> Result<()> {
     let layout = args.roots.layout();
     let log_path = layout.log();
-    std::fs::create_dir_all(&layout.state).with_context(|| layout.state.display().to_string())?;
+    let mut journal = Journal::open(&layout.journal()).context("the journal of host changes")?;
+    journal.make_folder(&layout.state).with_context(|| layout.state.display().to_string())?;
     let log = std::fs::OpenOptions::new().create(true).append(true).open(&log_path).context("the log file")?;
     let own: Vec<_> = std::env::args_os().skip(1).collect();
     let program = std::env::current_exe().context("this program's own path")?;
