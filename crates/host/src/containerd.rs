@@ -145,6 +145,25 @@ pub async fn ensure(layout: &Layout, settings: &Settings, clock: &SharedClock) -
     Ok(Started::New)
 }
 
+/// The runtime that has our pods: the one that runs or, when it was killed and left shims behind,
+/// one started again over the same state. None when there is nothing to have.
+pub async fn with_pods(layout: &Layout, clock: &SharedClock) -> Result<Option<ProcessId>, Error> {
+    if let Some(running) = ProcessId::load_alive(&layout.containerd_pid()) {
+        return Ok(Some(running));
+    }
+    if !has_tasks(&layout.containerd_state()) {
+        return Ok(None);
+    }
+    start(layout, clock).await?;
+    Ok(ProcessId::load_alive(&layout.containerd_pid()))
+}
+
+/// True when a namespace of the state folder has a container that was not cleaned up.
+fn has_tasks(state: &Path) -> bool {
+    let folders = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten().map(|e| e.path());
+    folders(&state.join("io.containerd.runtime.v2.task")).any(|namespace| folders(&namespace).next().is_some())
+}
+
 async fn start(layout: &Layout, clock: &SharedClock) -> Result<(), Error> {
     const LIMIT: u64 = 30;
     let log_path = layout.containerd_log();
@@ -233,6 +252,17 @@ pub async fn import_pause(layout: &Layout) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pods_a_killed_runtime_left_are_seen() {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let namespace = dir.path().join("io.containerd.runtime.v2.task/k8s.io");
+        assert!(!has_tasks(dir.path()));
+        fs::create_dir_all(&namespace).expect("made");
+        assert!(!has_tasks(dir.path()));
+        fs::create_dir(namespace.join("a")).expect("made");
+        assert!(has_tasks(dir.path()));
+    }
 
     #[test]
     fn the_configuration_keeps_to_our_own_paths() {

@@ -42,7 +42,9 @@ pub async fn run(args: Down, clock: SharedClock) -> Result<()> {
 
 /// Ends a process in order; after a minute, at once.
 async fn stop_process(process: ProcessId, clock: &SharedClock) -> Result<()> {
-    process.signal(Signal::TERM);
+    if !process.signal(Signal::TERM) && process.is_alive() {
+        bail!("pid {} cannot be told to end; run this with sudo", process.pid);
+    }
     let deadline = clock.now() + Duration::from_secs(60);
     while process.is_alive() {
         if clock.now() >= deadline {
@@ -57,10 +59,20 @@ async fn stop_process(process: ProcessId, clock: &SharedClock) -> Result<()> {
 /// Stops and removes every pod of our runtime, then the runtime. Returns how many there were.
 pub async fn stop_pods(layout: &Layout, clock: &SharedClock) -> Result<usize> {
     let socket = layout.containerd_socket();
-    let Some(runtime) = ProcessId::load_alive(&layout.containerd_pid()) else { return Ok(0) };
+    let Some(runtime) = containerd::with_pods(layout, clock).await.context("the container runtime")? else {
+        return Ok(0);
+    };
     let endpoint = format!("unix://{}", socket.display());
     let client = cri::Client::new(&endpoint, clock.clone()).context("the container runtime's socket")?;
-    let sandboxes = client.list_pod_sandbox(None).await.context("listing pods")?;
+    // A runtime started just now listens before it answers.
+    let deadline = clock.now() + Duration::from_secs(30);
+    let sandboxes = loop {
+        match client.list_pod_sandbox(None).await {
+            Ok(sandboxes) => break sandboxes,
+            Err(error) if clock.now() >= deadline => return Err(error).context("listing pods"),
+            Err(_) => clock.sleep(Duration::from_millis(50)).await,
+        }
+    };
     let count = sandboxes.len();
     for sandbox in sandboxes {
         let name = sandbox.metadata.map(|m| format!("{}/{}", m.namespace, m.name)).unwrap_or_default();
