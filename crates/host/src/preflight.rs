@@ -91,12 +91,14 @@ pub fn look(wanted: &Wanted, path: &str) -> Facts {
     };
     let ports_in_use =
         wanted.ports.iter().filter(|(address, _)| std::net::TcpListener::bind(address).is_err()).cloned().collect();
-    let check = wanted.nftables && !missing_programs.iter().any(|p| p == "nft");
+    let is_root = rustix::process::geteuid().is_root();
+    // The kernel refuses everybody but root; that says nothing about the kernel.
+    let check = wanted.nftables && is_root && !missing_programs.iter().any(|p| p == "nft");
     let nftables_refused = if check { nft::run(PROBE, nft::Mode::Check).err().map(|e| e.to_string()) } else { None };
     let overlay = fs::read_to_string("/proc/filesystems").is_ok_and(|t| t.lines().any(|l| l.ends_with("overlay")));
     let cgroups = fs::read_to_string("/proc/self/mountinfo").is_ok_and(|t| t.contains(" - cgroup"));
     Facts {
-        is_root: rustix::process::geteuid().is_root(),
+        is_root,
         missing_programs,
         missing_plugins,
         ports_in_use,

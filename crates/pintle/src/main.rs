@@ -45,10 +45,19 @@ fn main() -> std::process::ExitCode {
     match run(cli.command) {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("pintle: {error:#}");
+            eprintln!("pintle: {}", told(error.chain().map(ToString::to_string)));
             std::process::ExitCode::FAILURE
         }
     }
+}
+
+/// Causes in one line; what an error already says of its cause is not said twice.
+fn told(causes: impl Iterator<Item = String>) -> String {
+    causes.fold(String::new(), |text, cause| match text.as_str() {
+        "" => cause,
+        said if said.ends_with(&cause) => text,
+        said => format!("{said}: {cause}"),
+    })
 }
 
 fn run(command: Command) -> anyhow::Result<()> {
@@ -69,5 +78,16 @@ fn run(command: Command) -> anyhow::Result<()> {
             println!("{VERSION}");
             Ok(())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::told;
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let causes = ["the kubeconfig", "/a: not found", "not found"].map(str::to_owned);
+        assert_eq!(told(causes.into_iter()), "the kubeconfig: /a: not found");
     }
 }

@@ -32,24 +32,29 @@ fn home_of(user: &str) -> Option<PathBuf> {
     line.split(':').nth(5).filter(|h| !h.is_empty()).map(PathBuf::from)
 }
 
-/// Merges the entry, records it for `reset`, and leaves the file with the owner of its folder.
+/// Merges the entry, records it for `reset`, and leaves the file with the owner it had, a new one with its folder's.
 pub fn merge_kubeconfig(entry: &Entry, journal: &mut Journal) -> Result<()> {
     let Some(path) = path() else { return Ok(()) };
     let folder = path.parent().map(PathBuf::from).unwrap_or_default();
-    let home = folder.parent().and_then(|h| std::fs::metadata(h).ok());
     let fresh = !folder.exists();
+    let owner = owner_of(&path)?;
     journal.record(Mutation::Kubeconfig { path: path.clone(), context: CONTEXT.into() })?;
     let old = if path.exists() { kubeconfig::load(&path)? } else { serde_json::Value::Null };
     let merged = kubeconfig::merge(old, entry, false);
     kubeconfig::write(&path, &merged).with_context(|| path.display().to_string())?;
-    if let Some(home) = home {
-        let owner = (Some(home.uid()), Some(home.gid()));
-        std::os::unix::fs::chown(&path, owner.0, owner.1)?;
-        if fresh {
-            std::os::unix::fs::chown(&folder, owner.0, owner.1)?;
-        }
+    let (uid, gid) = (Some(owner.uid()), Some(owner.gid()));
+    std::os::unix::fs::chown(&path, uid, gid)?;
+    if fresh {
+        std::os::unix::fs::chown(&folder, uid, gid)?;
     }
     Ok(())
+}
+
+/// Who has the file; of one that is not there, who has the nearest folder that is.
+fn owner_of(path: &Path) -> std::io::Result<std::fs::Metadata> {
+    let absolute = std::path::absolute(path)?;
+    let there = absolute.ancestors().find(|p| p.exists()).unwrap_or(Path::new("/"));
+    std::fs::metadata(there)
 }
 
 /// Takes our context out of the file again; a file that is gone is fine.
@@ -62,4 +67,22 @@ pub fn forget(path: &Path, context: &str) -> Result<()> {
     kubeconfig::write(path, &kubeconfig::remove(kubeconfig::load(path)?, &names))?;
     std::os::unix::fs::chown(path, Some(owner.uid()), Some(owner.gid()))?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_that_exists_owns() {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let file = dir.path().join(".kube/config");
+        let inode = |path: &Path| owner_of(path).expect("an owner").ino();
+        let of = |path: &Path| std::fs::metadata(path).expect("is there").ino();
+        assert_eq!(inode(&file), of(dir.path()));
+        std::fs::create_dir(dir.path().join(".kube")).expect("made");
+        assert_eq!(inode(&file), of(&dir.path().join(".kube")));
+        std::fs::write(&file, "").expect("written");
+        assert_eq!(inode(&file), of(&file));
+    }
 }

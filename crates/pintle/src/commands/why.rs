@@ -29,6 +29,9 @@ pub async fn run(args: Why, clock: SharedClock) -> Result<()> {
         _ => bail!("cannot explain {:?}; say pod/NAME", args.object),
     };
     let path = args.kubeconfig.clone().unwrap_or_else(|| args.roots.layout().admin_kubeconfig());
+    if args.kubeconfig.is_none() && !path.exists() {
+        bail!("there is no cluster on this machine; pintle up starts one, --kubeconfig names another");
+    }
     let connection = client::kubeconfig::Connection::load(&path, None).context("the kubeconfig")?;
     let client = client::Client::https(&connection, &format!("pintle/{VERSION}"), &clock)?;
     let text = explain::why(&client, &args.namespace, name, clock.wall()).await?;
