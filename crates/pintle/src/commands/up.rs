@@ -3,7 +3,7 @@
 //! Without `--foreground` the process that the user started only starts another one (in a session
 //! of its own), shows its progress until the cluster is ready, and ends.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -132,7 +132,8 @@ fn in_background(args: &Up) -> Result<()> {
         if line == READY {
             return Ok(());
         }
-        println!("{line}");
+        // Whoever read our output may be gone; the cluster starts all the same.
+        let _ = writeln!(std::io::stdout(), "{line}");
     }
     let status = child.wait()?;
     let text = std::fs::read_to_string(&log_path).unwrap_or_default();
