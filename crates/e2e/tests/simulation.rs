@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::LevelFilter;
+
 use e2e::simulation::{self, Options, Report, entropy};
 
 /// Seeds that every run of the tests goes through.
@@ -20,6 +23,25 @@ fn variable(name: &str) -> Option<u64> {
 /// What panicked in this process: servers and controllers survive it, a simulation does not.
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
+/// What was logged as an error: a state that must not be.
+struct Errors;
+
+impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Errors {
+    fn on_event(&self, event: &tracing::Event<'_>, _: tracing_subscriber::layer::Context<'_, S>) {
+        struct Text(String);
+        impl tracing::field::Visit for Text {
+            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+                self.0.push_str(&format!(" {}={value:?}", field.name()));
+            }
+        }
+        if *event.metadata().level() == tracing::Level::ERROR {
+            let mut text = Text(format!("logged by {}:", event.metadata().target()));
+            event.record(&mut text);
+            PANICS.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(text.0);
+        }
+    }
+}
+
 /// The body of a process for one seed; does nothing in the process that runs the tests.
 #[test]
 fn one_seed() {
@@ -29,6 +51,9 @@ fn one_seed() {
         let backtrace = std::backtrace::Backtrace::force_capture();
         PANICS.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(format!("{panic}\n{backtrace}"));
     }));
+    use tracing_subscriber::layer::SubscriberExt;
+    let subscriber = tracing_subscriber::registry().with(Errors.with_filter(LevelFilter::ERROR));
+    tracing::subscriber::set_global_default(subscriber).expect("the first");
     let (phases, acts) = (variable("PHASES").unwrap_or(3), variable("ACTS").unwrap_or(12));
     let options = Options { seed, phases, acts, loud: variable("LOUD").is_some() };
     // A thread of its own: the order of its maps does not depend on what ran before.

@@ -203,7 +203,9 @@ impl Work {
         if let Some(name) = self.active_or_latest() {
             let d = &self.d;
             let sets = self.old.iter_mut().chain(&mut self.new);
-            if let Some(set) = sets.into_iter().find(|s| s.name == name).filter(|s| s.replicas != d.replicas) {
+            // Also one that has the size already is told, or it would count as resized for ever.
+            let is_told = |s: &&mut Set| s.replicas == d.replicas && s.desired().is_none_or(|n| n == d.replicas);
+            if let Some(set) = sets.into_iter().find(|s| s.name == name).filter(|s| !is_told(s)) {
                 Self::resize(set, d, d.replicas);
             }
             return;

@@ -127,6 +127,10 @@ impl Graph {
                 key: Key::new(meta.namespace.clone(), owner.name.clone()),
             };
             let is_new_link = !old.iter().any(|o| o.uid == owner.uid);
+            // It may have been looked for already, and not found: whoever names it anew asks anew.
+            if is_new_link && self.nodes.get(&owner.uid).is_some_and(Node::is_virtual) {
+                work.insert(Work::Delete(owner.uid.clone()));
+            }
             let node = self.nodes.entry(owner.uid.clone()).or_insert_with(|| {
                 work.insert(Work::Delete(owner.uid.clone()));
                 Node {
@@ -288,6 +292,17 @@ mod tests {
         assert_eq!(words(world.0.deleted("a")), "");
         assert_eq!(words(world.0.deleted("b")), "");
         assert_eq!(world.0.len(), 0);
+    }
+
+    #[test]
+    fn a_dependent_seen_after_its_owner_went_is_not_forgotten() {
+        let mut world = World(Graph::default());
+        world.put("owner", &[], None);
+        world.put("a", &["owner"], None);
+        assert_eq!(words(world.0.deleted("owner")), "delete a");
+        // Its own watch was slower; `a` still stops, so the owner is still a node.
+        assert_eq!(world.put("b", &["owner"], None), "delete owner");
+        assert_eq!(words(world.0.deleted("owner")), "delete a, delete b");
     }
 
     #[test]

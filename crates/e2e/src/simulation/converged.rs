@@ -157,10 +157,13 @@ fn services(objects: &Objects, broken: &mut Vec<String>) {
             meta::namespace(pod) == namespace
                 && selector.iter().all(|(k, v)| labels.get(k).map(String::as_str) == v.as_str())
         };
+        let all = at(service, "/spec/publishNotReadyAddresses") == true;
+        let is_listed = |p: &&Value| view::is_serving(p) || (all && view::is_active(p));
         let ready: BTreeSet<&str> = view::all(objects, "pods")
             .filter(selects)
-            .filter(|p| view::is_serving(p))
+            .filter(is_listed)
             .map(|p| text(p, "/status/podIP"))
+            .filter(|address| !address.is_empty())
             .collect();
         let mut listed: BTreeSet<&str> = BTreeSet::new();
         let own = |s: &&Value| {

@@ -112,7 +112,7 @@ struct Mood {
 fn mood(world: &World, phase: u64) -> Mood {
     // The first stretch goes by without faults: what it breaks is broken for everybody.
     let dice = if phase == 0 { 0 } else { 1 + world.rng.below(5) };
-    let pause = [2, 10, 30][usize::try_from(world.rng.below(3)).unwrap_or_default()];
+    let pause = [0, 2, 10, 30][usize::try_from(world.rng.below(4)).unwrap_or_default()];
     match dice {
         0 => Mood { rates: Rates::default(), acts: GENTLE, deaths: 0, pause },
         1 => Mood { rates: Rates::LIGHT, acts: GENTLE, deaths: 6, pause },
@@ -158,6 +158,9 @@ async fn trouble(world: &Arc<World>, user: &User, phase: u64, acts: u64) {
         if mood.rates.slow > 0 && world.rng.below(8) == 0 {
             world.compact().await;
         }
+        if mood.deaths > 0 && world.rng.below(10) == 0 {
+            world.jump();
+        }
         let which = usize::try_from(world.rng.below(mood.acts.len() as u64)).unwrap_or_default();
         user.act(mood.acts[which]).await;
     }
@@ -169,6 +172,8 @@ async fn death(world: &Arc<World>) {
     let parts = world.parts();
     let part = parts[usize::try_from(world.rng.below(parts.len() as u64)).unwrap_or_default()];
     world.kill(part);
+    // What it had sent is done by then, as its successor will see.
+    world.sleep(Duration::from_secs(3)).await;
     match world.rng.below(4) {
         0 if part != Part::Server => {
             // Others may take what it leaves, and it may be missed.
@@ -201,7 +206,8 @@ async fn rest(world: &Arc<World>, user: &User) {
         }
     }
     let objects = world.recorder.objects();
-    for rule in converged::judge(&objects).into_iter().chain(world.unseen()) {
+    let rules = converged::judge(&objects).into_iter().chain(world.unseen());
+    for rule in rules.chain(user.look(&objects).await) {
         world.trace.broken(format_args!("at rest: {rule}"));
     }
     world.recorder.tell(safety::Safety::settle);

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use stdx::clock::{Clock, ClockExt, Instant, ManualClock};
 use storage::{Committed, Entry, Error, Op, Page, RangeOptions, Revision, Store, WatchStream};
+use tokio_util::sync::CancellationToken;
 
 use super::keys::{self, ObjectKey};
 use super::safety::Safety;
@@ -140,14 +141,17 @@ pub struct Recorded {
     pub recorder: Option<Arc<Recorder>>,
     pub clock: ManualClock,
     pub pace: Pace,
+    /// Cancelled when the process that writes is killed: what it has begun comes to nothing.
+    pub killed: CancellationToken,
 }
 
 impl Recorded {
-    async fn pause(&self) {
+    async fn pause(&self) -> Result<(), Error> {
         let time = (self.pace)();
         if !time.is_zero() {
             self.clock.sleep(time).await;
         }
+        if self.killed.is_cancelled() { Err(Error::Closed("the server is dead".into())) } else { Ok(()) }
     }
 }
 
@@ -163,7 +167,7 @@ impl Store for Recorded {
 
     async fn commit(&self, op: Op) -> Result<Committed, Error> {
         // A caller that is cut off here has written nothing …
-        self.pause().await;
+        self.pause().await?;
         let key = op.key().clone();
         let after = match &op {
             Op::Put { value, .. } => Some(value.clone()),
@@ -176,7 +180,7 @@ impl Store for Recorded {
             recorder.record(committed.revision, &key, before.as_ref().map(|e| &*e.value), after.as_deref());
         }
         // … and here it has, and does not know it.
-        self.pause().await;
+        self.pause().await?;
         Ok(committed)
     }
 

@@ -237,10 +237,8 @@ fn placed_once(commit: &Commit, objects: &Objects, broken: &mut Rules) {
     if node.is_empty() || !was.is_empty() {
         return;
     }
-    let Some(host) = view::all(objects, "nodes").find(|n| meta::name(n) == node) else {
-        broken.push(format!("{key} is bound to {node}, which does not exist"));
-        return;
-    };
+    // A node may be deleted while a pod is on its way to it.
+    let Some(host) = view::all(objects, "nodes").find(|n| meta::name(n) == node) else { return };
     let (taken, has) = (view::taken_on(objects, node), view::Room::allocatable(host));
     if !taken.fits(&has) {
         broken.push(format!("{key} does not fit on {node}: {taken:?} of {has:?}"));

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Client, DeleteParams, Error, Patch, Propagation, Resource};
+use client::{Client, DeleteParams, Error, ListParams, Patch, Propagation, Resource};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use k8s_openapi::api::core::v1::{Namespace, Pod, Service};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod, Service};
 use machinery::meta;
 use serde_json::{Value, json};
 use stdx::clock::Clock;
@@ -20,7 +20,12 @@ pub enum Act {
     CreateDeployment,
     CreateService,
     CreatePod,
+    CreateUrgentPod,
     CreateNamespace,
+    Apply,
+    ChangeService,
+    Hold,
+    DeleteNode,
     Scale,
     SetImage,
     Pause,
@@ -55,7 +60,12 @@ pub const ROUGH: &[Act] = &[
     Act::CreateDeployment,
     Act::CreateService,
     Act::CreatePod,
+    Act::CreateUrgentPod,
     Act::CreateNamespace,
+    Act::Apply,
+    Act::ChangeService,
+    Act::Hold,
+    Act::DeleteNode,
     Act::Scale,
     Act::Scale,
     Act::SetImage,
@@ -72,6 +82,35 @@ pub const ROUGH: &[Act] = &[
     Act::DeleteService,
     Act::DeleteNamespace,
 ];
+
+/// A finalizer of a user's own.
+const HOLD: &str = "example.com/hold";
+
+/// The resources users put finalizers on.
+fn resource(plural: &str) -> Option<Resource> {
+    Some(match plural {
+        "pods" => Resource::of::<Pod>(),
+        "replicasets" => Resource::of::<ReplicaSet>(),
+        "deployments" => Resource::of::<Deployment>(),
+        "services" => Resource::of::<Service>(),
+        _ => return None,
+    })
+}
+
+/// Why a Wait should not be there; `None` when it tells the truth.
+fn idle_wait(wait: &Value, objects: &Objects) -> Option<String> {
+    let part = |name: &str| text(wait, &format!("/object/{name}"));
+    let told = format!("{} {} of {} {}", text(wait, "/layer"), text(wait, "/code"), part("kind"), part("name"));
+    let Some(object) = objects.values().find(|o| meta::uid(o) == part("uid")) else {
+        return Some(format!("it is said to wait, and is gone: {told}"));
+    };
+    let is_starved = |o: &Value| {
+        let namespace = meta::namespace(o);
+        let pods = view::all(objects, "pods").filter(|p| meta::namespace(p) == namespace);
+        pods.into_iter().any(|p| view::is_active(p) && text(p, "/spec/nodeName").is_empty())
+    };
+    (!is_starved(object)).then(|| format!("it is said to wait, and does not: {told}: {}", text(wait, "/text")))
+}
 
 /// A user at the keyboard.
 pub struct User {
@@ -135,6 +174,15 @@ impl User {
             Act::CreateDeployment => self.create_deployment(objects).await,
             Act::CreateService => self.create_service(objects).await,
             Act::CreatePod => self.create_pod(objects).await,
+            Act::CreateUrgentPod => self.create_urgent_pod().await,
+            Act::Apply => self.apply(objects).await,
+            Act::ChangeService => self.change_service(objects).await,
+            Act::Hold => self.hold(objects).await,
+            Act::DeleteNode => {
+                let Some(node) = self.any(objects, "nodes") else { return Ok(()) };
+                self.world.recorder.tell(|safety, objects| safety.disturb_all(objects));
+                self.delete::<Node>(&node, DeleteParams::default()).await
+            }
             Act::CreateNamespace => {
                 let namespace = json!({"metadata": {"name": format!("team-{}", self.below(2))}});
                 self.client.dynamic(Resource::of::<Namespace>()).create(&namespace).await.map(drop)
@@ -204,7 +252,8 @@ impl User {
                 self.delete::<ReplicaSet>(&set, params).await
             }
             Act::DeleteService => {
-                let Some(service) = self.any(objects, "services") else { return Ok(()) };
+                let ours = |s: &Value| meta::name(s).starts_with("web-");
+                let Some(service) = self.pick_from(objects, "services", ours) else { return Ok(()) };
                 self.delete::<Service>(&service, DeleteParams::default()).await
             }
             Act::DeleteNamespace => {
@@ -218,15 +267,50 @@ impl User {
         }
     }
 
-    /// Nothing stays paused for ever.
+    /// Nothing stays paused or held for ever.
     pub async fn resume_all(&self) {
         let objects = self.world.recorder.objects();
+        let is_held = |o: &Value| meta::finalizers(o).contains(&HOLD);
+        for (key, object) in objects.iter().filter(|(_, o)| is_held(o)) {
+            let Some(resource) = resource(key.plural) else { continue };
+            let left: Vec<&str> = meta::finalizers(object).into_iter().filter(|f| *f != HOLD).collect();
+            let patch = Patch::Merge(json!({"metadata": {"uid": meta::uid(object), "finalizers": left}}));
+            let api = self.client.dynamic(resource).namespace(&key.namespace);
+            match api.patch(&key.name, &patch).await {
+                Err(error) if !error.is_not_found() => self.world.trace.broken(format_args!("let {key} go: {error}")),
+                _ => {}
+            }
+        }
         for deployment in view::all(&objects, "deployments").filter(|d| at(d, "/spec/paused") == true) {
             let resumed = self.patch::<Deployment>(deployment, json!({"spec": {"paused": null}})).await;
             if let Err(error) = resumed {
                 self.world.trace.broken(format_args!("resume {}: {error}", meta::name(deployment)));
             }
         }
+    }
+
+    /// What reads say once nothing happens any more: lists in pages are what is stored, and nothing
+    /// is said to wait that does not.
+    pub async fn look(&self, objects: &Objects) -> Vec<String> {
+        let mut broken = Vec::new();
+        let pods = self.client.dynamic(Resource::of::<Pod>());
+        match pods.list_all(&ListParams::all().limit(1 + u32::try_from(self.below(5)).unwrap_or(0))).await {
+            Ok(list) => {
+                let names =
+                    |o: &Value| (meta::namespace(o).to_owned(), meta::name(o).to_owned(), meta::uid(o).to_owned());
+                let listed: Vec<_> = list.items.iter().map(names).collect();
+                let stored: Vec<_> = view::all(objects, "pods").map(names).collect();
+                if listed != stored {
+                    broken.push(format!("pods in pages are {listed:?}, stored are {stored:?}"));
+                }
+            }
+            Err(error) => broken.push(format!("pods in pages: {error}")),
+        }
+        match self.client.dynamic(client::waits::resource()).list_all(&ListParams::all()).await {
+            Ok(list) => broken.extend(list.items.iter().filter_map(|wait| idle_wait(wait, objects))),
+            Err(error) => broken.push(format!("waits: {error}")),
+        }
+        broken
     }
 
     fn disturb(&self, object: &Value) {
@@ -278,11 +362,12 @@ impl User {
             3 => json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "50%", "maxUnavailable": "50%"}}),
             _ => json!({}),
         };
+        let settle = [0, 0, 5, 20][usize::try_from(self.below(4)).unwrap_or_default()];
         let cpu = ["50m", "100m", "250m"][usize::try_from(self.below(3)).unwrap_or_default()];
         let deployment = json!({
             "metadata": {"name": app, "labels": {"app": app}},
             "spec": {
-                "replicas": self.below(6), "strategy": strategy,
+                "replicas": self.below(6), "strategy": strategy, "minReadySeconds": settle,
                 "selector": {"matchLabels": {"app": app}},
                 "template": {"metadata": {"labels": {"app": app}}, "spec": self.spec(cpu)},
             },
@@ -312,6 +397,57 @@ impl User {
         let (namespace, app) = (self.namespace(objects), self.app());
         let pod = json!({"metadata": {"generateName": "lone-", "labels": {"app": app}}, "spec": self.spec("300m")});
         self.client.dynamic(Resource::of::<Pod>()).namespace(namespace).create(&pod).await.map(drop)
+    }
+
+    /// So important that others must make room.
+    async fn create_urgent_pod(&self) -> Result<(), Error> {
+        self.world.recorder.tell(|safety, objects| safety.disturb_all(objects));
+        let mut spec = self.spec("700m");
+        spec["priorityClassName"] = json!("system-cluster-critical");
+        let pod = json!({"metadata": {"generateName": "urgent-", "labels": {"app": "urgent"}}, "spec": spec});
+        self.client.dynamic(Resource::of::<Pod>()).namespace("kube-system").create(&pod).await.map(drop)
+    }
+
+    /// What `kubectl apply --server-side` does, with a file that says replicas and image.
+    async fn apply(&self, objects: &Objects) -> Result<(), Error> {
+        let Some(deployment) = self.any(objects, "deployments") else { return Ok(()) };
+        let image = format!("registry.example/app:{}", self.below(4));
+        let file = json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": meta::name(&deployment)},
+            "spec": {
+                "replicas": self.below(6),
+                "template": {"spec": {"containers": [{"name": "app", "image": image}]}},
+            },
+        });
+        let manager = ["alice", "bob"][usize::from(self.below(2) == 1)].to_owned();
+        let patch = Patch::Apply { value: file, manager, force: self.below(3) > 0 };
+        let api = self.client.dynamic(Resource::of::<Deployment>()).namespace(meta::namespace(&deployment));
+        api.patch(meta::name(&deployment), &patch).await.map(drop)
+    }
+
+    async fn change_service(&self, objects: &Objects) -> Result<(), Error> {
+        let ours = |s: &Value| meta::name(s).starts_with("web-");
+        let Some(service) = self.pick_from(objects, "services", ours) else { return Ok(()) };
+        let patch = match self.below(4) {
+            0 => json!({"spec": {"type": "NodePort"}}),
+            1 => json!({"spec": {"type": "ClusterIP"}}),
+            2 => json!({"spec": {"selector": {"app": self.app()}}}),
+            _ => json!({"spec": {"publishNotReadyAddresses": self.below(2) == 0}}),
+        };
+        self.patch::<Service>(&service, patch).await
+    }
+
+    /// Something of a user's own must happen before the object goes.
+    async fn hold(&self, objects: &Objects) -> Result<(), Error> {
+        let plural = ["pods", "replicasets", "deployments", "services"][usize::try_from(self.below(4)).unwrap_or(0)];
+        let Some(object) = self.any(objects, plural) else { return Ok(()) };
+        let Some(resource) = resource(plural) else { return Ok(()) };
+        let mut finalizers = meta::finalizers(&object);
+        finalizers.push(HOLD);
+        let patch = json!({"metadata": {"finalizers": finalizers, "resourceVersion": meta::resource_version(&object)}});
+        let api = self.client.dynamic(resource).namespace(meta::namespace(&object));
+        api.patch(meta::name(&object), &Patch::Merge(patch)).await.map(drop)
     }
 
     async fn patch<K>(&self, object: &Value, patch: Value) -> Result<(), Error>

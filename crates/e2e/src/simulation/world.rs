@@ -14,7 +14,7 @@ use k8s_openapi::api::{apps, core, discovery};
 use kinds::User;
 use kinds::kind::ClusterOptions;
 use parking_lot::Mutex;
-use stdx::clock::{ClockExt, ManualClock};
+use stdx::clock::{Clock, ClockExt, ManualClock};
 use stdx::shutdown::Stage;
 use stdx::{Rng, SharedClock};
 use storage::Store;
@@ -50,7 +50,8 @@ pub struct World {
     pub network: Arc<Network>,
     pub recorder: Arc<Recorder>,
     pub machines: Vec<Arc<Machine>>,
-    store: Arc<Recorded>,
+    store: Arc<storage::Memory>,
+    pace: Pace,
     token_key: Arc<pki::SigningKey>,
     lives: Mutex<BTreeMap<Part, Life>>,
     observers: Mutex<Vec<(Scope, Arc<AtomicU64>)>>,
@@ -104,8 +105,7 @@ impl World {
             let is_slow = rates.rates.lock().slow > 0 && dice.below(20) == 0;
             if is_slow { Duration::from_micros(dice.below(300_000)) } else { Duration::ZERO }
         });
-        let inner = Arc::new(storage::Memory::new(shared.clone()));
-        let store = Recorded { inner, recorder: Some(recorder.clone()), clock: clock.clone(), pace };
+        let store = Arc::new(storage::Memory::new(shared.clone()));
         let machines = (0..3).map(|i| Arc::new(Machine::new(i, ["2", "1", "1500m"][i], 12))).collect();
         let key = pki::SigningKey::from_pem(&pki::SigningKey::generate()?)?;
         Ok(Arc::new(Self {
@@ -116,7 +116,8 @@ impl World {
             network,
             recorder,
             machines,
-            store: Arc::new(store),
+            store,
+            pace,
             token_key: Arc::new(key),
             lives: Mutex::default(),
             observers: Mutex::default(),
@@ -217,8 +218,15 @@ impl World {
         stage.spawn(async move {
             let clock = world.shared.clone();
             let memory = Arc::new(storage::Memory::new(clock.clone()));
+            let store = Recorded {
+                inner: world.store.clone(),
+                recorder: Some(world.recorder.clone()),
+                clock: world.clock.clone(),
+                pace: world.pace.clone(),
+                killed: gone.clone(),
+            };
             let config = Config {
-                store: world.store.clone(),
+                store: Arc::new(store),
                 memory,
                 clock,
                 rng,
@@ -335,6 +343,19 @@ impl World {
         if let Err(error) = self.store.compact(revision).await {
             self.trace.broken(format_args!("compaction to {revision}: {error}"));
         }
+    }
+
+    /// Somebody sets the clock on the wall; what runs by a monotonic one must not care.
+    pub fn jump(&self) {
+        let seconds = match self.rng.below(2) {
+            0 => i64::try_from(self.rng.below(7200)).unwrap_or_default(),
+            _ => -i64::try_from(self.rng.below(60)).unwrap_or_default(),
+        };
+        self.trace.line(format_args!("jump {seconds} s"));
+        // How long a pod has been ready is no longer told by what is written.
+        self.recorder.tell(|safety, objects| safety.disturb_all(objects));
+        let to = self.clock.wall().saturating_add(jiff::SignedDuration::from_secs(seconds));
+        self.clock.jump_wall(to.unwrap_or(Timestamp::MAX));
     }
 
     /// Lets time pass.

@@ -169,6 +169,12 @@ fn rolling_updates_step_by_step() {
             "a 2>3, b 3>5",
         ),
         ("a plain resize", "replicas=5", vec!["b spec=3 rev=1"], "b 3>5"),
+        (
+            "a resize the one set left fits already, after the newest was deleted, is noted",
+            "replicas=2",
+            vec!["a spec=2 desired=3 max=4"],
+            "~a",
+        ),
         ("shrink to nothing", "replicas=0", vec!["a spec=2", "b spec=1 rev=2"], "a 2>0, b 1>0"),
         ("paused does not roll", "replicas=3 paused", vec!["a spec=3"], ""),
         ("but resizes", "replicas=4 paused", vec!["a spec=3"], "a 3>4"),
