@@ -62,7 +62,7 @@ async fn a_sandbox_runs_on_a_runtime_of_our_own_and_leaves_nothing() -> Result<(
             Err(_) => clock.sleep(Duration::from_millis(50)).await,
         }
     };
-    assert_eq!(found.into_iter().map(|s| s.id).collect::<Vec<_>>(), [id.clone()]);
+    assert_eq!(found.into_iter().map(|s| s.id).collect::<Vec<_>>(), std::slice::from_ref(&id));
     client.stop_pod_sandbox(&id).await?;
     client.remove_pod_sandbox(&id).await?;
 
