@@ -196,11 +196,10 @@ fn object(commit: &Commit, broken: &mut Rules) {
         }
     }
     let (Some(old), Some(new)) = (commit.before.as_deref(), commit.after.as_deref()) else {
-        if let (Some(old), None) = (commit.before.as_deref(), commit.after.as_deref()) {
-            let finalizers = meta::finalizers(old);
-            if finalizers.len() > 1 || (finalizers.len() == 1 && !meta::is_deleting(old)) {
-                say(format!("is gone although {finalizers:?} hold it"));
-            }
+        // One that is being deleted goes with the write that lets go of the last finalizer.
+        let held = commit.before.as_deref().filter(|o| !meta::is_deleting(o)).map(meta::finalizers);
+        if let Some(held) = held.filter(|held| !held.is_empty() && commit.after.is_none()) {
+            say(format!("is gone although {held:?} hold it"));
         }
         return;
     };

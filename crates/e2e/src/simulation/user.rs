@@ -441,7 +441,8 @@ impl User {
     /// Something of a user's own must happen before the object goes.
     async fn hold(&self, objects: &Objects) -> Result<(), Error> {
         let plural = ["pods", "replicasets", "deployments", "services"][usize::try_from(self.below(4)).unwrap_or(0)];
-        let Some(object) = self.any(objects, plural) else { return Ok(()) };
+        let free = |o: &Value| !meta::finalizers(o).contains(&HOLD);
+        let Some(object) = self.pick_from(objects, plural, free) else { return Ok(()) };
         let Some(resource) = resource(plural) else { return Ok(()) };
         let mut finalizers = meta::finalizers(&object);
         finalizers.push(HOLD);
