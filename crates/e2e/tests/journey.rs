@@ -250,7 +250,8 @@ async fn users_look_around(world: &World) -> Result<()> {
         ensure!(described.contains(word), "{word:?} is missing from\n{described}");
     }
     let logs = cluster.kubectl(&["logs", pod, "--tail=1", "--timestamps"]).await?;
-    ensure!(logs.contains("kube-probe/") && logs.lines().count() == 1, "{logs}");
+    ensure!(logs.contains("\"GET / HTTP/1.1\" 200") && logs.lines().count() == 1, "{logs}");
+    ensure!(logs.starts_with("20"), "a timestamp first: {logs}");
     let can = cluster.kubectl(&["auth", "can-i", "create", "deployments"]).await?;
     ensure!(can.trim() == "yes", "{can}");
     let cannot = cluster.kubectl_output(&["auth", "can-i", "create", "pods", "--as=nobody"]).await?;
