@@ -251,3 +251,52 @@ async fn a_body_that_never_ends_is_not_waited_for() {
     let request = http::Request::post(MAPS).body(transport::stream(broken)).expect("request");
     assert_eq!(server.root.0.call(request).await.expect("answered").status(), 400);
 }
+
+/// A patch or a protobuf body may put together what no reader takes apart again: it is not stored.
+#[tokio::test]
+async fn nothing_is_stored_that_cannot_be_read() {
+    let server = Server::start().await;
+    let root = &server.root;
+    let nested = |n: usize| format!("{}{{}}{}", r#"{"f:a":"#.repeat(n), "}".repeat(n));
+    let entry = json!({"manager": "m", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
+        "fieldsV1": {"f:a": {}}});
+    let bytes = |tag: u8, bytes: &[u8]| {
+        let mut out = vec![(tag << 3) | 2];
+        if tag > 15 {
+            out = vec![((tag << 3) & 0x7f) | 2 | 0x80, tag >> 4];
+        }
+        let mut length = bytes.len();
+        while length > 0x7f {
+            out.push(0x80 | (length & 0x7f) as u8);
+            length >>= 7;
+        }
+        out.push(length as u8);
+        out.extend_from_slice(bytes);
+        out
+    };
+    for n in 105..130 {
+        let name = format!("a{n}");
+        let map = json!({"metadata": {"name": name, "managedFields": [entry]}});
+        root.post(MAPS, &map).await.ok();
+        let path = "/metadata/managedFields/0/fieldsV1/f:a/f:b";
+        let patch = format!(r#"[{{"op":"add","path":"{path}","value":{}}}]"#, nested(n));
+        let media = [("content-type", "application/json-patch+json")];
+        let answer = root.send("PATCH", &format!("{MAPS}/{name}"), &media, patch).await;
+        assert!(matches!(answer.code, 200 | 400 | 422), "{}", answer.text());
+        let managed = [
+            bytes(1, b"m"),
+            bytes(2, b"Update"),
+            bytes(3, b"v1"),
+            bytes(6, b"FieldsV1"),
+            bytes(7, &bytes(1, nested(n).as_bytes())),
+        ];
+        let metadata = [bytes(1, format!("b{n}").as_bytes()), bytes(17, &managed.concat())].concat();
+        let head = bytes(1, &[bytes(1, b"v1"), bytes(2, b"ConfigMap")].concat());
+        let body = [b"k8s\0".to_vec(), head, bytes(2, &bytes(1, &metadata))].concat();
+        let media = [("content-type", "application/vnd.kubernetes.protobuf")];
+        let answer = root.send("POST", MAPS, &media, body).await;
+        assert!(matches!(answer.code, 201 | 400), "{n}: {}", answer.text());
+        assert_eq!(root.get(MAPS).await.code, 200, "{n}");
+    }
+    assert_eq!(root.delete(MAPS).await.code, 200);
+}

@@ -475,6 +475,8 @@ impl<'a> Write<'a> {
 
     /// Swaps the object in.
     async fn put(&self, object: &Value, expect: Expect, name: &str) -> status::Result<Swap> {
+        // What could not be read again would break every list it is in.
+        machinery::decode::check_depth(object)?;
         let key = self.resource.key(self.namespace, name);
         let value = self.stored(object);
         if self.dry_run {

@@ -23,8 +23,9 @@ use crate::status::{Result, Status};
 
 /// The largest body, as upstream's.
 pub const MAX_BYTES: usize = 3 * 1024 * 1024;
-/// The deepest nesting of lists and objects.
-pub const MAX_DEPTH: usize = 128;
+/// The deepest nesting of lists and objects. JSON readers stop at 127 levels: an object, and a list of such
+/// objects, must stay readable.
+pub const MAX_DEPTH: usize = 120;
 /// The most lists and objects in one object. Each may be three bytes of a body and kilobytes of a typed
 /// view; no object that means something comes near.
 pub const MAX_NODES: usize = 32 * 1024;
@@ -96,9 +97,7 @@ pub fn tree(value: Value, schema: &Type, strictness: Strictness) -> Result<Decod
     let t = schema.get();
     let mut state = tree::State::new(t, strictness != Strictness::Ignore);
     let head = head_of(&value);
-    if let Err(text) = tree::check_depth(&value, MAX_DEPTH) {
-        return Err(Status::bad_request(text));
-    }
+    check_depth(&value)?;
     let value = match tree::root(&mut state).deserialize(value) {
         Ok(value) => value.unwrap_or_else(|| Value::Object(Map::new())),
         Err(error) => {
@@ -107,6 +106,14 @@ pub fn tree(value: Value, schema: &Type, strictness: Strictness) -> Result<Decod
         }
     };
     finish(value, state, schema, strictness)
+}
+
+/// Refuses a tree that is deeper than what can be read again, wherever its parts came from.
+///
+/// # Errors
+/// 400.
+pub fn check_depth(value: &Value) -> Result<()> {
+    tree::check_depth(value, MAX_DEPTH).map_err(Status::bad_request)
 }
 
 fn finish(mut value: Value, state: tree::State<'_>, schema: &Type, strictness: Strictness) -> Result<Decoded> {
