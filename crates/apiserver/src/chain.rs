@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use http::header::{ACCEPT, AsHeaderName, CONTENT_LENGTH, CONTENT_TYPE, USER_AGENT};
+use http::header::{AsHeaderName, CONTENT_LENGTH, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use kinds::User;
 use machinery::status::{self, GroupResource, Status};
@@ -44,10 +44,10 @@ pub struct Call {
 /// Answers one request, whatever happens.
 pub async fn handle(server: Arc<ApiServer>, request: transport::Request) -> Response {
     let (head, body) = request.into_parts();
-    let headers = head.headers.clone();
+    let (headers, query) = (head.headers.clone(), Query::parse(head.uri.query().unwrap_or_default()));
     let own = server.clone();
     let outcome = survive(steps(server, head, body), &own.panics).await;
-    let mut response = outcome.unwrap_or_else(|status| encode::failure(&headers, &status));
+    let mut response = outcome.unwrap_or_else(|status| encode::failure(&headers, &query, &status));
     let none = HeaderValue::from_static("no-cache, private");
     response.headers_mut().entry(http::header::CACHE_CONTROL).or_insert(none);
     // The client's name for the request, or one of ours, so that both sides can speak of it.
@@ -238,19 +238,21 @@ impl Call {
     /// # Errors
     /// 406 when it accepts none we speak.
     pub fn accept(&self, offer: Offer) -> status::Result<Accepted> {
-        let values: Vec<&str> = self.headers.get_all(ACCEPT).iter().filter_map(|v| v.to_str().ok()).collect();
-        let mut accepted = negotiate::accept(&values.join(","), offer)?;
-        let agent = self.user_agent();
-        // Eyes look at what these fetch.
-        let browser = ["curl", "Wget", "Mozilla/5.0"].iter().any(|a| agent.starts_with(a));
-        accepted.pretty |= self.query.optional_flag("pretty").unwrap_or(browser);
-        Ok(accepted)
+        // As error texts call the objects: the name of the package that has the type, and the type's.
+        let of = || {
+            let found = self.server.catalogue.find(&self.info.group, &self.info.version, &self.info.resource);
+            let shape = found.map(|resource| resource.shape());
+            let (group, kind) = shape.map_or(("", ""), |shape| (shape.group, shape.kind));
+            let package = group.split('.').next().filter(|part| !matches!(*part, "" | "events")).unwrap_or("core");
+            format!("{package}.{kind}")
+        };
+        negotiate::of_request(&self.headers, &self.query, offer, of)
     }
 
     /// What the body is written in.
     ///
     /// # Errors
-    /// 415 for anything but JSON and YAML.
+    /// 415 for anything but JSON, YAML and protobuf.
     pub fn content(&self) -> status::Result<negotiate::Content> {
         negotiate::content(self.header(CONTENT_TYPE))
     }

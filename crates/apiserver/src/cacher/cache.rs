@@ -265,7 +265,7 @@ impl State {
         }
         let from = self.ring.partition_point(|(_, change)| change.revision <= after);
         let passes = |object: &Option<Arc<CachedObject>>| object.as_ref().is_some_and(|o| options.filter.passes(o));
-        let seen = |(_, change): &(_, Change)| change.seen(passes(&change.old), passes(&change.new), &Arc::default());
+        let seen = |(_, change): &(_, Change)| change.seen(passes(&change.old), passes(&change.new), None);
         Ok(self.ring.range(from..).filter_map(seen).collect())
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use machinery::status;
 
 use super::object::CachedObject;
 
@@ -35,10 +36,23 @@ pub(super) struct Change {
     gone: OnceLock<Arc<CachedObject>>,
 }
 
-/// The frames of one change by type: built for the first watcher, shared by the others, and gone
-/// when the last of them has sent it (the ring of recent changes does not keep them).
+/// The forms of an event that its watchers share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shared {
+    Json,
+    Protobuf,
+    /// Of the object's metadata only.
+    MetadataJson,
+    MetadataProtobuf,
+}
+
+/// How many there are.
+const FORMS: usize = 4;
+
+/// The frames of one change by form and type: built for the first watcher, shared by the others, and
+/// gone when the last of them has sent it (the ring of recent changes does not keep them).
 #[derive(Debug, Default)]
-pub(super) struct Frames([OnceLock<Bytes>; 3]);
+pub(super) struct Frames([[OnceLock<Bytes>; 3]; FORMS]);
 
 impl Change {
     pub fn new(revision: u64, old: Option<Arc<CachedObject>>, new: Option<Arc<CachedObject>>) -> Self {
@@ -51,7 +65,7 @@ impl Change {
     }
 
     /// How it looks to one who sees only some objects: the old one or not, the new one or not.
-    pub fn seen(&self, old: bool, new: bool, frames: &Arc<Frames>) -> Option<Delivery> {
+    pub fn seen(&self, old: bool, new: bool, frames: Option<&Arc<Frames>>) -> Option<Delivery> {
         let old_seen = self.old.as_ref().filter(|_| old);
         let new_seen = self.new.as_ref().filter(|_| new);
         let (what, object) = match (old_seen, new_seen) {
@@ -60,7 +74,7 @@ impl Change {
             (Some(_), Some(new)) => (What::Modified, new.clone()),
             (Some(old), None) => (What::Deleted, self.gone.get_or_init(|| Arc::new(old.at(self.revision))).clone()),
         };
-        Some(Delivery { what, object, revision: self.revision, frames: frames.clone() })
+        Some(Delivery { what, object, revision: self.revision, frames: frames.cloned() })
     }
 }
 
@@ -71,27 +85,29 @@ pub struct Delivery {
     pub object: Arc<CachedObject>,
     /// The revision at which it happened; 0 for the initial state.
     pub(super) revision: u64,
-    frames: Arc<Frames>,
+    /// What the watchers of the change share; an object of the initial state is one watcher's own.
+    frames: Option<Arc<Frames>>,
 }
 
 impl Delivery {
     /// An object that was there before the watch began.
     pub(super) fn initial(object: Arc<CachedObject>) -> Self {
-        Self { what: What::Added, object, revision: 0, frames: Arc::default() }
+        Self { what: What::Added, object, revision: 0, frames: None }
     }
 
-    /// The event as JSON on a line, `{"type":…,"object":…}`. Watchers of one change share the bytes.
-    pub fn frame(&self) -> Bytes {
-        self.frames.0[self.what as usize].get_or_init(|| frame(self.what, &self.object.json)).clone()
+    /// The event in a form: what another watcher of the same change has made, else what `make` makes.
+    ///
+    /// # Errors
+    /// As `make`.
+    pub fn frame(&self, form: Shared, make: impl FnOnce() -> status::Result<Bytes>) -> status::Result<Bytes> {
+        let Some(frames) = &self.frames else { return make() };
+        let slot = &frames.0[form as usize][self.what as usize];
+        match slot.get() {
+            Some(made) => Ok(made.clone()),
+            None => {
+                let made = make()?;
+                Ok(slot.get_or_init(|| made).clone())
+            }
+        }
     }
-}
-
-fn frame(what: What, json: &[u8]) -> Bytes {
-    let mut out = Vec::with_capacity(json.len() + 32);
-    out.extend_from_slice(b"{\"type\":\"");
-    out.extend_from_slice(what.as_str().as_bytes());
-    out.extend_from_slice(b"\",\"object\":");
-    out.extend_from_slice(json);
-    out.extend_from_slice(b"}\n");
-    out.into()
 }

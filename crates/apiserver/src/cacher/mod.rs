@@ -35,7 +35,7 @@ use storage::Store;
 use tokio::sync::watch;
 
 pub use cache::{Cacher, Limits};
-pub use change::{Delivery, What};
+pub use change::{Delivery, Shared, What};
 pub use object::CachedObject;
 pub use snapshot::{Iter, Objects, Snapshot};
 pub use watcher::{Filter, WatchItem, WatchOptions, Watcher};

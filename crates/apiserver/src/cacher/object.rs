@@ -1,12 +1,13 @@
 //! One object as the cache keeps it: the bytes clients get, and what selectors and indexes read.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use kinds::{AnyKind, Fields};
+use machinery::schema::Type;
 use machinery::status::{self, Status};
-use machinery::{encode, meta};
+use machinery::{encode, meta, proto};
 use serde_json::Value;
 use storage::Entry;
 
@@ -26,6 +27,8 @@ pub struct CachedObject {
     /// The uids of its owners.
     pub owners: Vec<String>,
     pub json: Bytes,
+    /// The same in protobuf, without an envelope: made for the first reader that wants it.
+    protobuf: OnceLock<Bytes>,
     /// Why the stored bytes could not be read. Such an object is there all the same: reading it is
     /// an error, never "not found", and nothing may take it for deleted.
     pub damage: Option<String>,
@@ -56,6 +59,27 @@ impl CachedObject {
         serde_json::from_slice(&self.json).map_err(Status::internal)
     }
 
+    /// The object in protobuf, without an envelope, as its own kind's schema says; made once.
+    ///
+    /// # Errors
+    /// 500 when the stored bytes are damaged.
+    pub fn protobuf(&self, schema: &Type) -> status::Result<Bytes> {
+        if let Some(made) = self.protobuf.get() {
+            return Ok(made.clone());
+        }
+        if let Some(damage) = &self.damage {
+            return Err(Status::internal(damage));
+        }
+        let made = proto::transcode(&self.json, schema)?;
+        // It is kept for as long as the object: not a byte more than it needs.
+        Ok(self.protobuf.get_or_init(|| made.into_boxed_slice().into()).clone())
+    }
+
+    /// The same if some reader has wanted it.
+    pub fn protobuf_if_made(&self) -> Option<&Bytes> {
+        self.protobuf.get()
+    }
+
     /// Reads a stored entry. What `previous` has the same is shared with it.
     pub(super) fn read(kind: &dyn AnyKind, key: Arc<str>, entry: &Entry, previous: Option<&Self>) -> Self {
         let (revision, create_revision) = (entry.mod_revision, entry.create_revision);
@@ -80,6 +104,7 @@ impl CachedObject {
             fields: share(kind.fields(&tree), previous.map(|p| &p.fields)),
             owners: meta::owner_references(&tree).iter().map(|owner| owner.uid.to_owned()).collect(),
             json: encode::splice_resource_version(&entry.value, revision).into(),
+            protobuf: OnceLock::new(),
             damage: None,
             key,
         }
@@ -95,6 +120,7 @@ impl CachedObject {
             fields: Arc::default(),
             owners: Vec::new(),
             json: Bytes::new(),
+            protobuf: OnceLock::new(),
             damage: Some(damage),
         }
     }
@@ -110,6 +136,7 @@ impl CachedObject {
             fields: self.fields.clone(),
             owners: self.owners.clone(),
             json: encode::splice_resource_version(&self.json, revision).into(),
+            protobuf: OnceLock::new(),
             damage: self.damage.clone(),
         }
     }

@@ -100,11 +100,16 @@ fn tier(value: &str) -> Filter {
     Filter { labels: labels::Selector::parse(&format!("tier={value}")).expect("parses"), ..Filter::default() }
 }
 
+fn frame_of(event: &Delivery) -> bytes::Bytes {
+    let line = || Ok(crate::encode::event::line(event.what.as_str(), &event.object.json));
+    event.frame(Shared::Json, line).expect("a frame")
+}
+
 fn show(item: Option<WatchItem>) -> String {
     match item {
         None => "end".into(),
         Some(WatchItem::Event(event)) => {
-            let frame: Value = serde_json::from_slice(&event.frame()).expect("is JSON");
+            let frame: Value = serde_json::from_slice(&frame_of(&event)).expect("is JSON");
             assert_eq!(frame["type"], event.what.as_str());
             let version = frame["object"]["metadata"]["resourceVersion"].as_str().expect("has a revision");
             format!("{} {} {version}", event.what.as_str(), event.object.key)
@@ -388,7 +393,7 @@ async fn watchers_share_a_frame() {
     let mut frames = Vec::new();
     for watch in &mut watches {
         match watch.next().await {
-            Some(WatchItem::Event(event)) => frames.push(event.frame()),
+            Some(WatchItem::Event(event)) => frames.push(frame_of(&event)),
             other => panic!("{}", show(other)),
         }
     }

@@ -187,7 +187,7 @@ impl Watchers {
             watchers.retain(|_, watcher| {
                 let passes =
                     |object: &Option<Arc<CachedObject>>| object.as_ref().is_some_and(|o| watcher.filter.passes(o));
-                match change.seen(passes(&change.old), passes(&change.new), &frames) {
+                match change.seen(passes(&change.old), passes(&change.new), Some(&frames)) {
                     // Full or gone: it ends, and loses nothing it cannot ask for again.
                     Some(delivery) => watcher.queue.try_send(delivery).is_ok(),
                     None => true,

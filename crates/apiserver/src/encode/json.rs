@@ -6,48 +6,61 @@ use serde_json::value::RawValue;
 /// Indents JSON for eyes, keeping the order of fields. The input must be JSON.
 pub fn pretty(json: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(json.len() * 2);
-    let (mut depth, mut in_text, mut escaped) = (0usize, false, false);
-    let newline = |out: &mut Vec<u8>, depth: usize| {
-        out.push(b'\n');
-        out.resize(out.len() + 2 * depth, b' ');
-    };
-    let mut bytes = json.iter().copied().peekable();
-    while let Some(byte) = bytes.next() {
-        if in_text {
-            out.push(byte);
-            in_text = escaped || byte != b'"';
-            escaped = !escaped && byte == b'\\';
-            continue;
-        }
-        match byte {
-            b'"' => {
-                in_text = true;
+    Pretty::default().push(json, &mut out);
+    out
+}
+
+/// Indents JSON that comes in pieces, which may be cut anywhere.
+#[derive(Debug, Default)]
+pub struct Pretty {
+    depth: usize,
+    in_text: bool,
+    escaped: bool,
+    /// The last thing that came was the beginning of a list or an object.
+    opened: bool,
+}
+
+impl Pretty {
+    /// Takes the next piece.
+    pub fn push(&mut self, json: &[u8], out: &mut Vec<u8>) {
+        for byte in json.iter().copied() {
+            if self.in_text {
                 out.push(byte);
+                self.in_text = self.escaped || byte != b'"';
+                self.escaped = !self.escaped && byte == b'\\';
+                continue;
             }
-            b'{' | b'[' => {
-                out.push(byte);
-                if let Some(close) = bytes.next_if(|b| matches!(b, b'}' | b']')) {
-                    out.push(close);
-                } else {
-                    depth += 1;
-                    newline(&mut out, depth);
+            let closes = matches!(byte, b'}' | b']');
+            if matches!(byte, b' ' | b'\n' | b'\r' | b'\t') {
+                continue;
+            }
+            // What holds nothing stays on its line.
+            match (std::mem::take(&mut self.opened), closes) {
+                (true, false) => {
+                    self.depth += 1;
+                    self.line(out);
                 }
+                (false, true) => {
+                    self.depth = self.depth.saturating_sub(1);
+                    self.line(out);
+                }
+                _ => {}
             }
-            b'}' | b']' => {
-                depth = depth.saturating_sub(1);
-                newline(&mut out, depth);
-                out.push(byte);
+            out.push(byte);
+            match byte {
+                b'"' => self.in_text = true,
+                b'{' | b'[' => self.opened = true,
+                b',' => self.line(out),
+                b':' => out.push(b' '),
+                _ => {}
             }
-            b',' => {
-                out.push(byte);
-                newline(&mut out, depth);
-            }
-            b':' => out.extend_from_slice(b": "),
-            b' ' | b'\n' | b'\r' | b'\t' => {}
-            other => out.push(other),
         }
     }
-    out
+
+    fn line(&self, out: &mut Vec<u8>) {
+        out.push(b'\n');
+        out.resize(out.len() + 2 * self.depth, b' ');
+    }
 }
 
 /// `text` as a JSON string.
@@ -66,10 +79,10 @@ pub fn metadata(object: &[u8]) -> Option<&str> {
     serde_json::from_slice::<Parts<'_>>(object).ok()?.metadata.map(RawValue::get)
 }
 
-/// A PartialObjectMetadata of an object's bytes.
-pub fn partial(object: &[u8]) -> Vec<u8> {
+/// A PartialObjectMetadata of an object's bytes, in a version of `meta.k8s.io`.
+pub fn partial(object: &[u8], meta_version: &str) -> Vec<u8> {
     let metadata = metadata(object).unwrap_or("{}");
-    format!(r#"{{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{metadata}}}"#).into_bytes()
+    format!(r#"{{"kind":"PartialObjectMetadata","apiVersion":"{meta_version}","metadata":{metadata}}}"#).into_bytes()
 }
 
 /// How the bytes of every object of a kind begin.
@@ -97,6 +110,15 @@ pub struct ListMeta {
 }
 
 impl ListMeta {
+    /// As a tree.
+    pub fn to_value(&self) -> serde_json::Value {
+        serde_json::json!({
+            "resourceVersion": self.revision.to_string(),
+            "continue": self.continue_token,
+            "remainingItemCount": self.remaining,
+        })
+    }
+
     /// As JSON.
     pub fn to_json(&self) -> String {
         let mut out = format!(r#"{{"resourceVersion":"{}""#, self.revision);
@@ -135,7 +157,7 @@ mod tests {
     fn parts_of_objects() {
         let pod = br#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a"},"spec":{"metadata":1}}"#;
         let want = r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"a"}}"#;
-        assert_eq!(String::from_utf8_lossy(&partial(pod)), want);
+        assert_eq!(String::from_utf8_lossy(&partial(pod, "meta.k8s.io/v1")), want);
         let mut list =
             open_list("PodList", "v1", &ListMeta { revision: 7, continue_token: Some("t".into()), remaining: Some(2) });
         append_item(&mut list, pod, &head("Pod", "v1"));
@@ -146,10 +168,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn indenting_changes_no_value(text in "\\PC{0,20}", n in any::<i64>(), keys in prop::collection::btree_map("\\PC{0,5}", "[\"\\\\{}:, ]{0,6}", 0..4)) {
+        fn indenting_changes_no_value(cut in 1usize..40, text in "\\PC{0,20}", n in any::<i64>(), keys in prop::collection::btree_map("\\PC{0,5}", "[\"\\\\{}:, ]{0,6}", 0..4)) {
             let value = serde_json::json!({"a": [text, n, {"k": keys}], "b": {}});
-            let again: serde_json::Value = serde_json::from_slice(&pretty(value.to_string().as_bytes())).expect("JSON");
+            let text = value.to_string();
+            let whole = pretty(text.as_bytes());
+            let again: serde_json::Value = serde_json::from_slice(&whole).expect("JSON");
             prop_assert_eq!(again, value);
+            // However it is cut.
+            let (mut pieces, mut pretty) = (Vec::new(), Pretty::default());
+            for piece in text.as_bytes().chunks(cut) {
+                pretty.push(piece, &mut pieces);
+            }
+            prop_assert_eq!(pieces, whole);
         }
     }
 }

@@ -1,35 +1,38 @@
 //! How answers look: negotiation, objects, lists, Tables, errors.
 //!
-//! What is sent as it is stored is sent as the bytes of the watch cache. Everything else (Tables,
-//! metadata only, YAML, a kind that is stored in another kind's form) is computed from those bytes.
+//! What is sent as it is stored is sent as the bytes of the watch cache, JSON or protobuf. Everything
+//! else (Tables, metadata only, YAML, a kind that is stored in another kind's form) is computed from
+//! those bytes.
 
 use std::io::Write as _;
-use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::{Stream, stream};
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER, VARY, WARNING};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use kinds::AnyKind;
 use machinery::status::{self, Status};
-use machinery::{encode, meta};
+use machinery::{encode, meta, proto};
 use serde_json::Value;
-use transport::{BodyError, Response};
+use transport::Response;
 
 use self::json::ListMeta;
-use self::negotiate::{Accepted, Format, View};
+use self::negotiate::{Accepted, Format, Offer, View};
 use self::table::Include;
 use crate::cacher::CachedObject;
 use crate::chain::Call;
+use crate::request::Query;
 
+pub mod event;
 pub mod json;
+mod list;
 pub mod negotiate;
+pub mod protobuf;
 pub mod table;
+
+pub use list::list;
 
 /// Responses longer than this are compressed when the client takes gzip.
 const GZIP_OVER: usize = 128 * 1024;
-/// Lists are made and sent in pieces of about this size.
-const PIECE: usize = 128 * 1024;
 /// Longer ones are compressed on a thread where that holds up nobody.
 const GZIP_ASIDE: usize = 1024 * 1024;
 
@@ -56,6 +59,12 @@ pub async fn cached(
     accepted: Accepted,
     object: &CachedObject,
 ) -> status::Result<Response> {
+    if accepted.format == Format::Protobuf && accepted.view == View::Whole && kind.stored_as().is_none() {
+        let shape = kind.shape();
+        let body = object.protobuf(&kind.schema())?;
+        let sealed = proto::seal(&shape.api_version(), shape.kind, &body);
+        return Ok(plain(call, 200, accepted.format.media_type(), sealed.into()).await);
+    }
     one(call, kind, accepted, 200, own_form(kind, object)?, object.revision).await
 }
 
@@ -84,139 +93,17 @@ async fn one(
 ) -> status::Result<Response> {
     let json = match accepted.view {
         View::Whole => json,
-        View::Metadata => json::partial(&json).into(),
+        View::Metadata => json::partial(&json, accepted.meta_version).into(),
         View::Table => {
             let include = Include::parse(&call.query)?;
-            let mut out = table::open(kind, &ListMeta { revision, ..ListMeta::default() }, true);
-            table::row(&mut out, kind, &json, include, call.server.clock.wall());
+            let meta_version = accepted.meta_version;
+            let mut out = table::open(kind, meta_version, &ListMeta { revision, ..ListMeta::default() }, true);
+            table::row(&mut out, kind, &json, include, meta_version, call.server.clock.wall());
             out.extend_from_slice(table::CLOSE);
             out.into()
         }
     };
     Ok(body(call, accepted, code, json).await)
-}
-
-/// Objects as a list. What fits into one piece is sent whole; a longer list is made while it is sent, so
-/// that a client that reads slowly, or not at all, holds the cache's own objects and no copy of them.
-///
-/// # Errors
-/// 500 when one cannot be read, 400 for a query that asks for a Table in an unknown form.
-pub async fn list(
-    call: &Call,
-    kind: &'static dyn AnyKind,
-    accepted: Accepted,
-    meta: &ListMeta,
-    objects: Vec<Arc<CachedObject>>,
-) -> status::Result<Response> {
-    let include = Include::parse(&call.query)?;
-    for damaged in objects.iter().filter(|object| object.damage.is_some()) {
-        own_form(kind, damaged)?;
-    }
-    let mut items = Items::new(kind, accepted, include, meta, call.server.clock.wall(), objects);
-    let first = items.piece()?;
-    if items.done || accepted.pretty || accepted.format != Format::Json {
-        let mut whole = first;
-        while !items.done {
-            whole.append(&mut items.piece()?);
-        }
-        return Ok(body(call, accepted, 200, whole.into()).await);
-    }
-    let zipped = negotiate::takes_gzip(call.header(ACCEPT_ENCODING));
-    let mut response = http::Response::new(transport::stream(pieces(first, items, zipped)));
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(accepted.format.media_type()));
-    headers.insert(VARY, HeaderValue::from_static("Accept-Encoding, Accept"));
-    if zipped {
-        headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-    }
-    Ok(response)
-}
-
-/// The pieces of a list as its body, compressed if wanted.
-fn pieces(first: Vec<u8>, items: Items, zipped: bool) -> impl Stream<Item = Result<Bytes, BodyError>> + Send {
-    let zip = zipped.then(|| flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::new(1)));
-    stream::unfold(Some((Some(first), items, zip)), |state| async move {
-        let (first, mut items, zip) = state?;
-        let plain = match first {
-            Some(first) => first,
-            None => match items.piece() {
-                Ok(piece) => piece,
-                // The head is out: the connection breaks, so that nobody takes the part for the whole.
-                Err(status) => return Some((Err(status.message.into()), None)),
-            },
-        };
-        let Some(mut zip) = zip else {
-            let more = !items.done;
-            return Some((Ok(Bytes::from(plain)), more.then_some((None, items, None))));
-        };
-        if let Err(error) = zip.write_all(&plain) {
-            return Some((Err(error.into()), None));
-        }
-        if items.done {
-            return Some((zip.finish().map(Bytes::from).map_err(Into::into), None));
-        }
-        let out = Bytes::from(std::mem::take(zip.get_mut()));
-        Some((Ok(out), Some((None, items, Some(zip)))))
-    })
-}
-
-/// A list on its way to a client.
-struct Items {
-    kind: &'static dyn AnyKind,
-    view: View,
-    include: Include,
-    now: jiff::Timestamp,
-    /// How the bytes of each object begin, which a list says once for all.
-    head: String,
-    objects: std::vec::IntoIter<Arc<CachedObject>>,
-    /// What stands before the first item.
-    open: Option<Vec<u8>>,
-    first: bool,
-    done: bool,
-}
-
-impl Items {
-    fn new(
-        kind: &'static dyn AnyKind,
-        accepted: Accepted,
-        include: Include,
-        meta: &ListMeta,
-        now: jiff::Timestamp,
-        objects: Vec<Arc<CachedObject>>,
-    ) -> Self {
-        let shape = kind.shape();
-        let api_version = shape.api_version();
-        let open = match accepted.view {
-            View::Whole => json::open_list(&format!("{}List", shape.kind), &api_version, meta),
-            View::Metadata => json::open_list("PartialObjectMetadataList", "meta.k8s.io/v1", meta),
-            View::Table => table::open(kind, meta, true),
-        };
-        let head = json::head(shape.kind, &api_version);
-        let (view, objects) = (accepted.view, objects.into_iter());
-        Self { kind, view, include, now, head, objects, open: Some(open), first: true, done: false }
-    }
-
-    /// The next bytes: one piece, or all that is left.
-    fn piece(&mut self) -> status::Result<Vec<u8>> {
-        let mut out = self.open.take().unwrap_or_else(|| Vec::with_capacity(PIECE + PIECE / 4));
-        while out.len() < PIECE {
-            let Some(object) = self.objects.next() else {
-                self.done = true;
-                out.extend_from_slice(json::CLOSE_LIST);
-                return Ok(out);
-            };
-            if !std::mem::take(&mut self.first) {
-                out.push(b',');
-            }
-            let json = own_form(self.kind, &object)?;
-            match self.view {
-                View::Whole => json::append_item(&mut out, &json, &self.head),
-                View::Metadata => out.extend_from_slice(&json::partial(&json)),
-                View::Table => table::row(&mut out, self.kind, &json, self.include, self.now),
-            }
-        }
-        Ok(out)
-    }
 }
 
 /// `{"kind":"Status","status":"Success"}`, as a delete answers.
@@ -230,9 +117,14 @@ pub async fn success(call: &Call, accepted: Accepted, code: u16, details: &Value
     body(call, accepted, code, Bytes::from(json.into_bytes())).await
 }
 
-/// JSON bytes in the form the client gets.
+/// JSON that says what it is in the form the client gets.
 pub async fn body(call: &Call, accepted: Accepted, code: u16, json: Bytes) -> Response {
-    let mut bytes = formed(accepted, json);
+    let (media_type, bytes) = formed(accepted, json);
+    plain(call, code, media_type, bytes).await
+}
+
+/// Bytes as they are, compressed if they are many and the client takes that.
+async fn plain(call: &Call, code: u16, media_type: &'static str, mut bytes: Bytes) -> Response {
     let mut encoding = None;
     if bytes.len() > GZIP_OVER && negotiate::takes_gzip(call.header(ACCEPT_ENCODING)) {
         if let Some(zipped) = gzip(bytes.clone()).await {
@@ -240,7 +132,7 @@ pub async fn body(call: &Call, accepted: Accepted, code: u16, json: Bytes) -> Re
             encoding = Some(HeaderValue::from_static("gzip"));
         }
     }
-    let mut response = with_type(code, accepted.format.media_type(), bytes);
+    let mut response = with_type(code, media_type, bytes);
     response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding, Accept"));
     if let Some(encoding) = encoding {
         response.headers_mut().insert(CONTENT_ENCODING, encoding);
@@ -248,11 +140,18 @@ pub async fn body(call: &Call, accepted: Accepted, code: u16, json: Bytes) -> Re
     response
 }
 
-fn formed(accepted: Accepted, json: Bytes) -> Bytes {
-    match accepted.format {
-        Format::Json if accepted.pretty => json::pretty(&json).into(),
-        Format::Json => json,
-        Format::Yaml => yaml(&json).unwrap_or(json),
+/// The bytes with their media type: JSON where what is accepted has no words for it.
+fn formed(accepted: Accepted, json: Bytes) -> (&'static str, Bytes) {
+    let other = match accepted.format {
+        Format::Json => None,
+        Format::Yaml => yaml(&json),
+        Format::Protobuf => protobuf::of_json(&json).map(Bytes::from),
+    };
+    match other {
+        Some(bytes) => (accepted.format.media_type(), bytes),
+        None if accepted.pretty => (Format::Json.media_type(), json::pretty(&json).into()),
+        // One line, with its end.
+        None => (Format::Json.media_type(), [&json[..], b"\n"].concat().into()),
     }
 }
 
@@ -288,13 +187,15 @@ pub fn text(code: u16, text: impl Into<Bytes>) -> Response {
     response
 }
 
-/// A failure as a response, in the form the client accepts; JSON when it accepts none we speak.
-pub fn failure(headers: &HeaderMap, status: &Status) -> Response {
-    let accept = headers.get(http::header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
-    let accepted = negotiate::accept(accept, negotiate::Offer::Plain).unwrap_or_default();
+/// A failure as a response, in the form the client accepts; indented JSON when it accepts none we speak.
+pub fn failure(headers: &HeaderMap, query: &Query, status: &Status) -> Response {
     let json = Bytes::from(status_json(status).into_bytes());
+    let (media_type, bytes) = match negotiate::of_request(headers, query, Offer::Plain, String::new) {
+        Ok(accepted) => formed(accepted, json),
+        Err(_) => (Format::Json.media_type(), json::pretty(&json).into()),
+    };
     let code = if status.code >= 100 { status.code } else { 500 };
-    let mut response = with_type(code, accepted.format.media_type(), formed(accepted, json));
+    let mut response = with_type(code, media_type, bytes);
     if let Some(seconds) = status.details.as_ref().map(|d| d.retry_after_seconds).filter(|s| *s > 0) {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     }

@@ -34,11 +34,11 @@ impl Include {
 }
 
 /// The beginning of a Table, up to its first row. In a watch only the first Table defines columns.
-pub fn open(kind: &dyn AnyKind, meta: &ListMeta, columns: bool) -> Vec<u8> {
+pub fn open(kind: &dyn AnyKind, meta_version: &str, meta: &ListMeta, columns: bool) -> Vec<u8> {
     let columns = if columns { kind.columns() } else { &[] };
     let definitions: Vec<String> = columns.iter().map(definition).collect();
     format!(
-        r#"{{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{},"columnDefinitions":[{}],"rows":["#,
+        r#"{{"kind":"Table","apiVersion":"{meta_version}","metadata":{},"columnDefinitions":[{}],"rows":["#,
         meta.to_json(),
         definitions.join(",")
     )
@@ -62,7 +62,7 @@ pub const CLOSE: &[u8] = b"]}";
 
 /// One row, for an object's bytes in the kind's own form. An object that cannot be shown has a row
 /// with its name only: one bad object never hides the others.
-pub fn row(out: &mut Vec<u8>, kind: &dyn AnyKind, object: &[u8], include: Include, now: Timestamp) {
+pub fn row(out: &mut Vec<u8>, kind: &dyn AnyKind, object: &[u8], include: Include, meta_version: &str, now: Timestamp) {
     let (cells, conditions) = kind.row_of_bytes(object, now).unwrap_or_else(|error| {
         tracing::warn!(%error, kind = kind.shape().kind, "an object cannot be shown in a table");
         (unreadable(kind, object), Vec::new())
@@ -76,7 +76,7 @@ pub fn row(out: &mut Vec<u8>, kind: &dyn AnyKind, object: &[u8], include: Includ
     out.extend_from_slice(br#","object":"#);
     match include {
         Include::None => out.extend_from_slice(b"null"),
-        Include::Metadata => out.extend_from_slice(&partial(object)),
+        Include::Metadata => out.extend_from_slice(&partial(object, meta_version)),
         Include::Object => out.extend_from_slice(object),
     }
     out.push(b'}');

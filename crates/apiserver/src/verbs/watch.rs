@@ -13,23 +13,19 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures::{Stream, StreamExt, future, stream};
 use http::HeaderValue;
 use http::header::CONTENT_TYPE;
-use kinds::AnyKind;
 use machinery::status::{self, Status};
-use stdx::SharedClock;
 use transport::{BodyError, Response};
 
 use super::list;
 use super::options::ListOptions;
-use crate::cacher::{Delivery, WatchItem, WatchOptions, Watcher};
+use crate::cacher::{WatchItem, WatchOptions, Watcher};
 use crate::chain::Call;
-use crate::encode::json::{ListMeta, partial};
-use crate::encode::negotiate::{Offer, View};
-use crate::encode::table::{self, Include};
-use crate::encode::{self, own_form};
+use crate::encode::event::{Form, Frame};
+use crate::encode::negotiate::Offer;
+use crate::encode::table::Include;
 use crate::registry::catalogue::Resource;
 
 /// A watch that names no end ends after this and up to as much again, so that they do not all end at once.
@@ -53,19 +49,14 @@ pub async fn run(call: &Call, resource: &Resource) -> status::Result<Response> {
         }
     }
     list::check_fields(resource, &options)?;
-    let form = Form {
-        kind: resource.kind,
-        view: accepted.view,
-        include: Include::parse(&call.query)?,
-        clock: call.server.clock.clone(),
-    };
+    let form = Form::new(resource.kind, accepted, Include::parse(&call.query)?, call.server.clock.clone())?;
     let frames = match begin(call, resource, &options).await {
         Ok(watcher) => frames(watcher, form, resource.clone(), options).left_stream(),
-        Err(status) => stream::iter([error(&status)]).right_stream(),
+        Err(status) => stream::iter([form.error(&status)]).right_stream(),
     };
-    let body = transport::stream(frames.map(Ok::<_, BodyError>).take_until(call.server.stopped()));
-    let mut response = http::Response::new(body);
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let bytes = frames.flat_map(|frame| stream::iter(frame.parts())).map(Ok::<_, BodyError>);
+    let mut response = http::Response::new(transport::stream(bytes.take_until(call.server.stopped())));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(accepted.format.stream_type()));
     Ok(response)
 }
 
@@ -93,16 +84,12 @@ async fn begin(call: &Call, resource: &Resource, options: &ListOptions) -> statu
     })
 }
 
-/// How a watch's objects are shown.
-struct Form {
-    kind: &'static dyn AnyKind,
-    view: View,
-    include: Include,
-    clock: SharedClock,
-}
-
-fn frames(watcher: Watcher, form: Form, resource: Resource, options: ListOptions) -> impl Stream<Item = Bytes> + Send {
-    let mut columns = true;
+fn frames(
+    watcher: Watcher,
+    mut form: Form,
+    resource: Resource,
+    options: ListOptions,
+) -> impl Stream<Item = Frame> + Send {
     let items = watcher.into_stream().filter(move |item| {
         future::ready(match item {
             WatchItem::Event(delivery) => resource.selects(&options.fields, &delivery.object),
@@ -112,79 +99,12 @@ fn frames(watcher: Watcher, form: Form, resource: Resource, options: ListOptions
     });
     // What cannot be shown ends the watch: its client must not believe that nothing happened.
     items
-        .map(move |item| match form.frame(&item, &mut columns) {
+        .map(move |item| match form.frame(&item) {
             Ok(frame) => (frame, true),
-            Err(status) => (error(&status), false),
+            Err(status) => (form.error(&status), false),
         })
         .scan(true, |going, (frame, more)| {
             let shown = std::mem::replace(going, *going && more);
             future::ready(shown.then_some(frame))
         })
-}
-
-impl Form {
-    fn frame(&self, item: &WatchItem, columns: &mut bool) -> status::Result<Bytes> {
-        match item {
-            WatchItem::Event(delivery) => self.event(delivery, columns),
-            WatchItem::Bookmark { revision, initial_events_end } => {
-                Ok(self.bookmark(*revision, *initial_events_end, columns))
-            }
-            WatchItem::Error(status) => Err(status.clone()),
-        }
-    }
-
-    fn event(&self, delivery: &Delivery, columns: &mut bool) -> status::Result<Bytes> {
-        let object = &delivery.object;
-        if self.view == View::Whole && self.kind.stored_as().is_none() && object.damage.is_none() {
-            return Ok(delivery.frame());
-        }
-        let json = own_form(self.kind, object)?;
-        let shown = match self.view {
-            View::Whole => json,
-            View::Metadata => partial(&json).into(),
-            View::Table => {
-                let mut out = self.table(object.revision, columns);
-                table::row(&mut out, self.kind, &json, self.include, self.clock.wall());
-                out.extend_from_slice(table::CLOSE);
-                out.into()
-            }
-        };
-        Ok(line(delivery.what.as_str(), &shown))
-    }
-
-    fn table(&self, revision: u64, columns: &mut bool) -> Vec<u8> {
-        table::open(self.kind, &ListMeta { revision, ..ListMeta::default() }, std::mem::take(columns))
-    }
-
-    fn bookmark(&self, revision: u64, end: bool, columns: &mut bool) -> Bytes {
-        if self.view == View::Table {
-            let mut out = self.table(revision, columns);
-            out.extend_from_slice(table::CLOSE);
-            return line("BOOKMARK", &out);
-        }
-        let shape = self.kind.shape();
-        let (kind, api_version) = match self.view {
-            View::Metadata => ("PartialObjectMetadata", "meta.k8s.io/v1".to_owned()),
-            _ => (shape.kind, shape.api_version()),
-        };
-        let annotations = if end { r#","annotations":{"k8s.io/initial-events-end":"true"}"# } else { "" };
-        let object = format!(
-            r#"{{"kind":"{kind}","apiVersion":"{api_version}","metadata":{{"resourceVersion":"{revision}"{annotations}}}}}"#
-        );
-        line("BOOKMARK", object.as_bytes())
-    }
-}
-
-fn error(status: &Status) -> Bytes {
-    line("ERROR", encode::status_json(status).as_bytes())
-}
-
-fn line(what: &str, object: &[u8]) -> Bytes {
-    let mut out = Vec::with_capacity(object.len() + 32);
-    out.extend_from_slice(br#"{"type":""#);
-    out.extend_from_slice(what.as_bytes());
-    out.extend_from_slice(br#"","object":"#);
-    out.extend_from_slice(object);
-    out.extend_from_slice(b"}\n");
-    out.into()
 }

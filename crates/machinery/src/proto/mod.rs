@@ -10,6 +10,7 @@
 mod read;
 #[cfg(test)]
 mod tests;
+mod transcode;
 mod wire;
 mod write;
 
@@ -55,17 +56,27 @@ pub fn open(bytes: &[u8]) -> Option<Envelope<'_>> {
     Some(envelope)
 }
 
-/// Puts a body into an envelope.
-pub fn seal(api_version: &str, kind: &str, body: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(body.len() + api_version.len() + kind.len() + 24);
+/// What follows the body in an envelope: no content encoding, no content type.
+pub const SEAL_END: &[u8] = &[0x1a, 0, 0x22, 0];
+
+/// The envelope of a body of so many bytes, up to the body itself; [`SEAL_END`] follows it.
+pub fn seal_begin(api_version: &str, kind: &str, body: usize) -> Vec<u8> {
+    let mut out = Vec::with_capacity(api_version.len() + kind.len() + 24);
     out.extend_from_slice(MAGIC);
     let at = wire::begin(&mut out, 1);
     wire::bytes(&mut out, 1, api_version.as_bytes());
     wire::bytes(&mut out, 2, kind.as_bytes());
     wire::end(&mut out, at);
-    wire::bytes(&mut out, 2, body);
-    wire::bytes(&mut out, 3, b"");
-    wire::bytes(&mut out, 4, b"");
+    wire::head(&mut out, 2, body);
+    out
+}
+
+/// Puts a body into an envelope.
+pub fn seal(api_version: &str, kind: &str, body: &[u8]) -> Vec<u8> {
+    let mut out = seal_begin(api_version, kind, body.len());
+    out.reserve_exact(body.len() + SEAL_END.len());
+    out.extend_from_slice(body);
+    out.extend_from_slice(SEAL_END);
     out
 }
 
@@ -84,17 +95,55 @@ pub fn encode_body(value: &Value, schema: &Type) -> Vec<u8> {
     out
 }
 
-/// A watch event: its type and the object with its envelope.
-pub fn watch_event(kind: &str, object: &[u8]) -> Vec<u8> {
-    let mut body = Vec::with_capacity(object.len() + 32);
-    wire::bytes(&mut body, 1, kind.as_bytes());
-    let at = wire::begin(&mut body, 2);
-    wire::bytes(&mut body, 1, object);
-    wire::end(&mut body, at);
-    body
+/// The same as [`encode_body`] from the bytes that [`crate::encode::json`] wrote, without a tree between.
+///
+/// # Errors
+/// 500 when the bytes are not JSON.
+pub fn transcode(json: &[u8], schema: &Type) -> Result<Vec<u8>> {
+    transcode::body(json, schema.get()).or_else(|_| {
+        let value: Value = serde_json::from_slice(json).map_err(Status::internal)?;
+        Ok(encode_body(&value, schema))
+    })
 }
 
-/// Reads a watch event as [`watch_event`] writes it: its type and the object's bytes.
+/// The first field of a body as it stands there, tag and length included: of every object `metadata`.
+pub fn first_field(body: &[u8]) -> Option<&[u8]> {
+    let mut reader = wire::Reader::new(body);
+    match reader.field() {
+        Ok(Some((1, wire::Field::Bytes(_)))) => body.get(..body.len() - reader.left()),
+        _ => None,
+    }
+}
+
+/// The tag of a field of a type, by its name; 0 when it has none.
+pub fn tag(schema: &Type, name: &str) -> u32 {
+    schema.get().declared().find(|field| field.name() == name && !field.embedded()).map_or(0, |field| field.tag())
+}
+
+/// How many bytes an item of so many bytes takes in a list, its tag and length included.
+pub fn item_len(tag: u32, item: usize) -> usize {
+    wire::varint_len(u64::from(tag) << 3) + wire::varint_len(item as u64) + item
+}
+
+/// An item of a list.
+pub fn append_item(out: &mut Vec<u8>, tag: u32, item: &[u8]) {
+    wire::bytes(out, tag, item);
+}
+
+/// A watch event as it stands in a stream, its length in front, up to the object, which has its own
+/// envelope and is of so many bytes; nothing follows the object.
+pub fn watch_event_begin(what: &str, object: usize) -> Vec<u8> {
+    let raw = item_len(1, object);
+    let length = item_len(1, what.len()) + item_len(2, raw);
+    let mut out = Vec::with_capacity(32);
+    out.extend_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes());
+    wire::bytes(&mut out, 1, what.as_bytes());
+    wire::head(&mut out, 2, raw);
+    wire::head(&mut out, 1, object);
+    out
+}
+
+/// Reads a watch event, without the length in front: its type and the object's bytes.
 pub fn read_watch_event(bytes: &[u8]) -> Option<(String, &[u8])> {
     let (mut kind, mut object): (String, &[u8]) = (String::new(), &[]);
     let mut reader = wire::Reader::new(bytes);

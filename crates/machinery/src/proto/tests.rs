@@ -70,6 +70,8 @@ fn values_survive_the_way_there_and_back() {
         let back = decode(&bytes, &web()).expect("decodes").value;
         assert_eq!(back, value, "{spec}");
         assert_eq!(encode(&back, &web()), bytes, "{spec}");
+        let json = crate::encode::json(&value, &web());
+        assert_eq!(transcode(&json, &web()).expect("is JSON"), encode_body(&value, &web()), "{spec}");
     }
 }
 
@@ -90,8 +92,12 @@ fn envelopes_open_and_close() {
     assert_eq!((envelope.api_version.as_str(), envelope.kind.as_str()), ("apps/v1", "Web"));
     assert_eq!(open(b"{}"), None);
     assert_eq!(open(b"k8s\0\x0a\x7f"), None);
-    let event = watch_event("ADDED", &sealed);
-    assert_eq!(read_watch_event(&event), Some(("ADDED".to_owned(), &sealed[..])));
+    for sealed in [sealed, seal("apps/v1", "Web", &vec![0x12; 20_000])] {
+        let event = [watch_event_begin("ADDED", sealed.len()), sealed.clone()].concat();
+        let (length, event) = event.split_first_chunk::<4>().expect("a length");
+        assert_eq!(u32::from_be_bytes(*length) as usize, event.len());
+        assert_eq!(read_watch_event(event), Some(("ADDED".to_owned(), &sealed[..])));
+    }
     let refused = decode(&seal("apps/v1", "Nope", b""), &web()).expect_err("refused");
     assert_eq!(refused.code, 400);
     let refused = decode(b"{}", &web()).expect_err("refused");

@@ -41,6 +41,11 @@ impl<'b> Reader<'b> {
         Ok(taken)
     }
 
+    /// How many bytes have not been read.
+    pub(super) fn left(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// More varints to come, when the bytes are a packed list.
     pub(super) fn is_empty(&self) -> bool {
         self.bytes.is_empty()
@@ -89,9 +94,20 @@ pub(super) fn fixed64(out: &mut Vec<u8>, tag: u32, value: u64) {
 }
 
 pub(super) fn bytes(out: &mut Vec<u8>, tag: u32, value: &[u8]) {
-    raw_varint(out, (u64::from(tag) << 3) | 2);
-    raw_varint(out, value.len() as u64);
+    head(out, tag, value.len());
     out.extend_from_slice(value);
+}
+
+/// What stands before so many bytes of a field.
+pub(super) fn head(out: &mut Vec<u8>, tag: u32, length: usize) {
+    raw_varint(out, (u64::from(tag) << 3) | 2);
+    raw_varint(out, length as u64);
+}
+
+/// How many bytes a varint takes.
+pub(super) fn varint_len(value: u64) -> usize {
+    let bits = 64 - (value | 1).leading_zeros() as usize;
+    bits.div_ceil(7)
 }
 
 /// Starts a nested message; [`end`] puts its length in front.

@@ -30,6 +30,11 @@ pub(super) fn message(out: &mut Vec<u8>, map: Option<&Object>, t: TypeRef<'_>) {
     }
 }
 
+/// A field that the object does not have: nothing, or the zero value that upstream writes.
+pub(super) fn absent(out: &mut Vec<u8>, field: Field<'_>) {
+    write_field(out, field, None);
+}
+
 fn write_field(out: &mut Vec<u8>, field: Field<'_>, value: Option<&Value>) {
     let (tag, shape) = (field.tag(), field.shape());
     match (shape, value) {
@@ -89,7 +94,7 @@ fn zero(out: &mut Vec<u8>, tag: u32, shape: Shape<'_>) {
     }
 }
 
-fn element(out: &mut Vec<u8>, tag: u32, shape: Shape<'_>, value: &Value) {
+pub(super) fn element(out: &mut Vec<u8>, tag: u32, shape: Shape<'_>, value: &Value) {
     match shape {
         Shape::Struct(t) => {
             let at = wire::begin(out, tag);
@@ -135,30 +140,34 @@ fn element(out: &mut Vec<u8>, tag: u32, shape: Shape<'_>, value: &Value) {
 }
 
 fn scalar(out: &mut Vec<u8>, tag: u32, scalar: Scalar, value: &Value) {
-    let text = || value.as_str().unwrap_or_default();
+    if let Value::String(value) = value {
+        return text(out, tag, scalar, value);
+    }
     // Negative numbers are written as 64 bits, also those of int32.
-    let int = |value: &Value| value.as_i64().unwrap_or(0) as u64;
+    let int = || value.as_i64().unwrap_or(0) as u64;
     match scalar {
-        Scalar::String => wire::bytes(out, tag, text().as_bytes()),
         Scalar::Bool => wire::varint(out, tag, u64::from(value.as_bool().unwrap_or(false))),
-        Scalar::Int32 | Scalar::Int64 => wire::varint(out, tag, int(value)),
+        Scalar::Int32 | Scalar::Int64 => wire::varint(out, tag, int()),
         Scalar::Float64 => wire::fixed64(out, tag, value.as_f64().unwrap_or(0.0).to_bits()),
-        Scalar::Bytes => wire::bytes(out, tag, &STANDARD.decode(text()).unwrap_or_default()),
+        Scalar::IntOrString => int_or_string(out, tag, false, int(), ""),
+        _ => text(out, tag, scalar, ""),
+    }
+}
+
+/// A scalar that JSON writes as a string.
+pub(super) fn text(out: &mut Vec<u8>, tag: u32, scalar: Scalar, text: &str) {
+    match scalar {
+        Scalar::String => wire::bytes(out, tag, text.as_bytes()),
+        Scalar::Bytes => wire::bytes(out, tag, &STANDARD.decode(text).unwrap_or_default()),
         Scalar::Quantity => {
             let at = wire::begin(out, tag);
-            wire::bytes(out, 1, text().as_bytes());
+            wire::bytes(out, 1, text.as_bytes());
             wire::end(out, at);
         }
-        Scalar::IntOrString => {
-            let at = wire::begin(out, tag);
-            wire::varint(out, 1, u64::from(value.is_string()));
-            wire::varint(out, 2, int(value));
-            wire::bytes(out, 3, text().as_bytes());
-            wire::end(out, at);
-        }
+        Scalar::IntOrString => int_or_string(out, tag, true, 0, text),
         Scalar::Time | Scalar::MicroTime => {
             let at = wire::begin(out, tag);
-            if let Some(time) = time::parse(text()) {
+            if let Some(time) = time::parse(text) {
                 let nanos = if scalar == Scalar::MicroTime { time.subsec_nanosecond() / 1000 * 1000 } else { 0 };
                 wire::varint(out, 1, time.as_second() as u64);
                 wire::varint(out, 2, i64::from(nanos) as u64);
@@ -167,10 +176,20 @@ fn scalar(out: &mut Vec<u8>, tag: u32, scalar: Scalar, value: &Value) {
         }
         Scalar::Duration => {
             let at = wire::begin(out, tag);
-            wire::varint(out, 1, nanoseconds(text()) as u64);
+            wire::varint(out, 1, nanoseconds(text) as u64);
             wire::end(out, at);
         }
+        Scalar::Bool | Scalar::Int32 | Scalar::Int64 => wire::varint(out, tag, 0),
+        Scalar::Float64 => wire::fixed64(out, tag, 0),
     }
+}
+
+fn int_or_string(out: &mut Vec<u8>, tag: u32, is_text: bool, int: u64, text: &str) {
+    let at = wire::begin(out, tag);
+    wire::varint(out, 1, u64::from(is_text));
+    wire::varint(out, 2, int);
+    wire::bytes(out, 3, text.as_bytes());
+    wire::end(out, at);
 }
 
 /// Go's `1h2m3.5s` in nanoseconds; 0 when it is not of that form.

@@ -414,9 +414,15 @@ impl<'a> TypeRef<'a> {
 
     /// The fields as declared, in the order of their protobuf tags.
     pub(crate) fn tagged(self) -> impl ExactSizeIterator<Item = Field<'a>> + Clone {
+        self.tagged_at().map(|(_, field)| field)
+    }
+
+    /// The same, each with its place among [`Self::declared`].
+    pub(crate) fn tagged_at(self) -> impl ExactSizeIterator<Item = (usize, Field<'a>)> + Clone {
         let (table, rows) = (self.table, self.rows(self.row().declared));
         let start = self.row().by_tag as usize;
-        table.by_tag[start..start + rows.len()].iter().map(move |i| Field { table, row: &rows[usize::from(*i)] })
+        let by_tag = table.by_tag[start..start + rows.len()].iter();
+        by_tag.map(move |i| (usize::from(*i), Field { table, row: &rows[usize::from(*i)] }))
     }
 
     /// The field of this name in JSON.
