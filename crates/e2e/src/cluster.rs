@@ -86,7 +86,8 @@ impl Cluster {
         self.dir.path()
     }
 
-    fn roots(&self) -> Vec<String> {
+    /// The flags that name the cluster's folders.
+    pub fn roots(&self) -> Vec<String> {
         ["state", "config", "run"]
             .into_iter()
             .flat_map(|name| [format!("--{name}-dir"), self.dir.path().join(name).display().to_string()])
@@ -146,9 +147,7 @@ impl Cluster {
 
     /// The end of the process's log.
     pub fn log_tail(&self) -> String {
-        let text = std::fs::read_to_string(self.dir.path().join("pintle.log")).unwrap_or_default();
-        let lines: Vec<&str> = text.lines().collect();
-        lines[lines.len().saturating_sub(60)..].join("\n")
+        self.tail("pintle.log")
     }
 
     /// Ends the process as `kill` does and waits for it.
@@ -178,6 +177,13 @@ impl Cluster {
         let mut command = Command::new(&self.binary);
         command.args(args);
         command
+    }
+
+    /// The end of a file below the cluster's folder, for messages.
+    pub fn tail(&self, name: &str) -> String {
+        let text = std::fs::read_to_string(self.dir.path().join(name)).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(60)..].join("\n")
     }
 
     /// Runs another pintle subcommand on this cluster's folders.
@@ -276,14 +282,7 @@ impl Cluster {
 
     /// Lets the runtime pull from a registry on loopback without TLS.
     pub fn trust_registry(&self, registry: &Registry) -> Result<()> {
-        let folder = self.dir.path().join("config/certs.d").join(registry.address.to_string());
-        std::fs::create_dir_all(&folder)?;
-        let address = registry.address;
-        let hosts = format!(
-            "server = \"http://{address}\"\n[host.\"http://{address}\"]\n  capabilities = [\"pull\", \"resolve\"]\n"
-        );
-        std::fs::write(folder.join("hosts.toml"), hosts)?;
-        Ok(())
+        registry.trusted_below(self.dir.path())
     }
 
     /// The address of the node.

@@ -11,4 +11,5 @@ pub mod cluster;
 pub mod images;
 pub mod manifests;
 pub mod registry;
+pub mod runtime;
 pub mod simulation;

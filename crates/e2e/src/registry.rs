@@ -4,10 +4,12 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use host::image::Image;
+use host::layout::Layout;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -63,6 +65,17 @@ impl Registry {
             }
         });
         Ok(Self { address, task })
+    }
+
+    /// Lets a runtime whose folders are below `root` pull from here without TLS.
+    pub fn trusted_below(&self, root: &Path) -> anyhow::Result<()> {
+        let address = self.address;
+        let folder = Layout::below(root).registry_config().join(address.to_string());
+        std::fs::create_dir_all(&folder)?;
+        let hosts = format!(
+            "server = \"http://{address}\"\n[host.\"http://{address}\"]\n  capabilities = [\"pull\", \"resolve\"]\n"
+        );
+        Ok(std::fs::write(folder.join("hosts.toml"), hosts)?)
     }
 
     /// The full reference of `<repository>:<tag>` here.

@@ -5,10 +5,8 @@ use std::process::Stdio;
 use anyhow::{Context, Result, bail, ensure};
 use e2e::cluster::Cluster;
 use e2e::registry::Registry;
-use e2e::{images, manifests};
-use host::layout::Layout;
+use e2e::{images, manifests, runtime};
 use host::reset::{self, Step};
-use host::{cni, containerd, preflight};
 use tokio::process::Child;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -54,27 +52,12 @@ fn part(cluster: &Cluster, command: &str, kubeconfig: &str, flags: &[&str]) -> R
     Ok(child)
 }
 
-/// A runtime of the test's own, below the cluster's folders.
-async fn runtime(cluster: &Cluster) -> Result<String> {
-    let layout = Layout::below(cluster.root());
-    let plugins = cni::find_plugins(cni::PLUGIN_FOLDERS).map_err(|m| anyhow::anyhow!("missing plugins: {m:?}"))?;
-    let settings = containerd::Settings {
-        cni_plugins: plugins,
-        restrict_oom_score: containerd::lacks_resource_capability(),
-        runtime: preflight::oci_runtime("").context("an OCI runtime")?.to_owned(),
-    };
-    cni::write(&layout.cni_config(), &cni::render("10.244.0.0/24".parse()?, &layout.cni_state()))?;
-    containerd::ensure(&layout, &settings, &cluster.clock).await?;
-    containerd::import_pause(&layout).await?;
-    Ok(format!("unix://{}", layout.containerd_socket().display()))
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_part_runs_alone() -> Result<()> {
     let registry = Registry::start(&[images::nginx("nginx:1")?]).await?;
     let cluster = Cluster::start(&["--disable=kube-controller-manager,kube-scheduler,kubelet,kube-proxy"]).await?;
     cluster.trust_registry(&registry)?;
-    let endpoint = runtime(&cluster).await?;
+    let endpoint = runtime::start(cluster.root(), &cluster.clock).await?;
     let below = |name: &str| cluster.root().join("state").join(name).display().to_string();
     let (root, logs) = (below("kubelet"), below("pod-logs"));
     let parts = vec![

@@ -6,7 +6,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use e2e::cluster::Cluster;
 use e2e::registry::Registry;
-use e2e::{images, manifests};
+use e2e::{images, manifests, runtime};
+use host::layout::Layout;
+use host::process::ProcessId;
 use serde_json::Value;
 use stdx::{ClockExt, Rng};
 
@@ -72,6 +74,100 @@ async fn pods_and_services_outlive_the_process() -> Result<()> {
         ensure!(alive == before.len(), "a container was restarted: {before:?} became {after:?}");
     }
     Ok(())
+}
+
+/// After the runtime below `root` died: it is another one, more pods start on it (which also shows
+/// that the Node is Ready), and those that ran before are the same containers.
+async fn recovers(cluster: &Cluster, replicas: usize, before: &[String]) -> Result<()> {
+    cluster.kubectl(&["scale", "deployment/web", &format!("--replicas={replicas}")]).await?;
+    cluster.kubectl(&["rollout", "status", "deployment/web", "--timeout=90s"]).await?;
+    cluster.kubectl(&["wait", "--for=condition=Ready", "node", "--all", "--timeout=60s"]).await?;
+    let after = containers(cluster).await?;
+    ensure!(after.len() == replicas, "{after:?}");
+    ensure!(before.iter().all(|id| after.contains(id)), "a container was restarted: {before:?} became {after:?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_runtime_that_dies_is_started_again() -> Result<()> {
+    let registry = Registry::start(&[images::nginx("nginx:1")?]).await?;
+    let mut cluster = Cluster::start(&[]).await?;
+    cluster.trust_registry(&registry)?;
+    cluster.apply(&manifests::web("web", &registry.reference("nginx:1"), 1, 30082)).await?;
+    cluster.kubectl(&["rollout", "status", "deployment/web", "--timeout=90s"]).await?;
+    let before = containers(&cluster).await?;
+    let runs = |killed: ProcessId| {
+        let pid = Layout::below(cluster.root()).containerd_pid();
+        async move {
+            let now = ProcessId::load_alive(&pid).context("no runtime runs")?;
+            ensure!(now != killed, "it is the one that was killed");
+            Ok(())
+        }
+    };
+    // Once as a child of this process, once more although that was moments ago.
+    for replicas in [2, 3] {
+        let killed = runtime::kill(cluster.root()).await?;
+        cluster.eventually("the runtime runs again", || runs(killed)).await?;
+        recovers(&cluster, replicas, &before).await?;
+    }
+    let log = cluster.log_tail();
+    ensure!(log.contains("the container runtime was started again"), "it is not in the log: {log}");
+
+    // Adopted: it is no child of the process that watches it.
+    cluster.stop().await?;
+    let before = {
+        cluster.up(&[]).await?;
+        containers(&cluster).await?
+    };
+    let killed = runtime::kill(cluster.root()).await?;
+    let pid = Layout::below(cluster.root()).containerd_pid();
+    let other = || async { ProcessId::load_alive(&pid).filter(|now| *now != killed).context("no other runtime runs") };
+    cluster.eventually("an adopted runtime runs again", other).await?;
+    recovers(&cluster, 4, &before).await?;
+
+    // One that died while nothing of ours ran is started by the next `up`.
+    cluster.stop().await?;
+    runtime::kill(cluster.root()).await?;
+    let before = {
+        cluster.up(&[]).await?;
+        containers(&cluster).await?
+    };
+    recovers(&cluster, 5, &before).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_runtime_of_others_is_left_to_them_and_found_again() -> Result<()> {
+    let registry = Registry::start(&[images::nginx("nginx:1")?]).await?;
+    let theirs = tempfile::Builder::new().prefix("pintle-runtime-").tempdir()?;
+    registry.trusted_below(theirs.path())?;
+    let mut cluster = Cluster::prepare()?;
+    let endpoint = runtime::start(theirs.path(), &cluster.clock).await?;
+    let pid = Layout::below(theirs.path()).containerd_pid();
+    let result = async {
+        cluster.up(&["--container-runtime-endpoint", &endpoint]).await?;
+        cluster.apply(&manifests::web("web", &registry.reference("nginx:1"), 1, 30083)).await?;
+        cluster.kubectl(&["rollout", "status", "deployment/web", "--timeout=90s"]).await?;
+        let before = containers(&cluster).await?;
+        runtime::kill(theirs.path()).await?;
+        cluster.kubectl(&["scale", "deployment/web", "--replicas=2"]).await?;
+        // The kubelet has tried: it says on what the new pod waits.
+        let waits = || async {
+            let waits = cluster.kubectl(&["get", "waits", "-A"]).await?;
+            ensure!(waits.contains("kubelet"), "{waits}");
+            Ok(())
+        };
+        cluster.eventually("a Wait names the kubelet", waits).await?;
+        ensure!(ProcessId::load_alive(&pid).is_none(), "a runtime that is not ours was started");
+        runtime::start(theirs.path(), &cluster.clock).await?;
+        recovers(&cluster, 2, &before).await
+    };
+    let result = result.await;
+    // The runtime is the test's, and so are its pods' ends.
+    cluster.stop().await?;
+    let roots = ["state", "config", "run"].map(|n| format!("--{n}-dir={}", theirs.path().join(n).display()));
+    let ended = cluster.pintle_command(&["down", "--pods"]).args(roots).output().await?;
+    ensure!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    result
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -164,7 +164,8 @@ fn has_tasks(state: &Path) -> bool {
     folders(&state.join("io.containerd.runtime.v2.task")).any(|namespace| folders(&namespace).next().is_some())
 }
 
-async fn start(layout: &Layout, clock: &SharedClock) -> Result<(), Error> {
+/// Starts the runtime with the configuration that is there and waits until it accepts connections.
+pub(crate) async fn start(layout: &Layout, clock: &SharedClock) -> Result<(), Error> {
     const LIMIT: u64 = 30;
     let log_path = layout.containerd_log();
     let file = |path: PathBuf| move |source| Error::File { path, source };

@@ -17,8 +17,12 @@ pub enum Mutation {
     Sysctl { name: String, old: String },
     /// A folder that did not exist before.
     Folder { path: PathBuf },
+    /// A folder of ours that existed before, and the names that were in it: they are not ours.
+    Entered { path: PathBuf, foreign: Vec<String> },
     /// A cgroup that pods or the runtime live in, below every hierarchy.
     Cgroup { path: PathBuf },
+    /// One that was there before, and so may hold pods of another kubelet.
+    SharedCgroup { path: PathBuf },
     /// An nftables table of ours: family and name.
     NftTable { family: String, name: String },
     /// A mount point of ours.
@@ -78,12 +82,32 @@ impl Journal {
         Ok(())
     }
 
-    /// Makes a folder that is not there, recording it first.
+    /// Makes a folder and those above it that are not there, recording each first. Of one that is
+    /// there already is recorded what is in it.
     pub fn make_folder(&mut self, path: &Path) -> io::Result<()> {
-        if !path.exists() {
-            self.record(Mutation::Folder { path: path.to_owned() })?;
+        let absent: Vec<PathBuf> = path.ancestors().take_while(|p| !p.exists()).map(PathBuf::from).collect();
+        if absent.is_empty() && !self.entries.contains(&Mutation::Folder { path: path.to_owned() }) {
+            self.enter(path)?;
         }
-        fs::create_dir_all(path)
+        for folder in absent.into_iter().rev() {
+            self.record(Mutation::Folder { path: folder.clone() })?;
+            if !folder.exists() {
+                fs::create_dir(&folder)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn enter(&mut self, path: &Path) -> io::Result<()> {
+        let mut foreign = Vec::new();
+        for entry in fs::read_dir(path)? {
+            let entry = entry?;
+            if entry.path() != self.path {
+                foreign.push(entry.file_name().to_string_lossy().into_owned());
+            }
+        }
+        foreign.sort_unstable();
+        self.record(Mutation::Entered { path: path.to_owned(), foreign })
     }
 }
 
@@ -94,6 +118,11 @@ fn parse(text: &str) -> Vec<Mutation> {
 fn same_target(a: &Mutation, b: &Mutation) -> bool {
     match (a, b) {
         (Mutation::Sysctl { name: a, .. }, Mutation::Sysctl { name: b, .. }) => a == b,
+        (
+            Mutation::Cgroup { path: a } | Mutation::SharedCgroup { path: a },
+            Mutation::Cgroup { path: b } | Mutation::SharedCgroup { path: b },
+        ) => a == b,
+        (Mutation::Entered { path: a, .. }, Mutation::Entered { path: b, .. }) => a == b,
         (a, b) => a == b,
     }
 }
@@ -126,5 +155,27 @@ mod tests {
         Journal::open(&path).and_then(|mut j| j.make_folder(&state)).expect("made");
         Journal::open(&path).and_then(|mut j| j.make_folder(&state)).expect("made once");
         assert_eq!(Journal::open(&path).expect("reads").entries(), [Mutation::Folder { path: state }]);
+    }
+
+    #[test]
+    fn what_was_in_a_folder_before_is_recorded_once_and_folders_above_are_too() {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let (state, deep) = (dir.path().join("state"), dir.path().join("a/b"));
+        fs::create_dir(&state).and_then(|()| fs::write(state.join("theirs"), "")).expect("made");
+        let path = state.join("journal");
+        let mut journal = Journal::open(&path).expect("opens");
+        journal.make_folder(&state).expect("entered");
+        fs::write(state.join("ours"), "").expect("written");
+        journal.make_folder(&state).expect("entered once");
+        journal.make_folder(&deep).expect("made");
+        assert!(deep.is_dir());
+        assert_eq!(
+            Journal::open(&path).expect("reads").entries(),
+            [
+                Mutation::Entered { path: state, foreign: vec!["theirs".into()] },
+                Mutation::Folder { path: dir.path().join("a") },
+                Mutation::Folder { path: deep },
+            ]
+        );
     }
 }

@@ -109,4 +109,63 @@ impl Layout {
     pub fn log(&self) -> PathBuf {
         self.state.join("pintle.log")
     }
+
+    /// Snapshots that are taken on a schedule.
+    pub fn snapshots(&self) -> PathBuf {
+        self.state.join("snapshots")
+    }
+
+    /// The roots, each with the names we make in it. `reset` removes these and nothing else.
+    pub fn owned(&self) -> [(&Path, &'static [&'static str]); 3] {
+        [(&self.run, RUN), (&self.config, CONFIG), (&self.state, STATE)]
+    }
+}
+
+/// A name that ends with `*` stands for all that begin so.
+const STATE: &[&str] = &[
+    "cni",
+    "containerd",
+    "containerd.log",
+    "host-journal",
+    "kubelet",
+    "pause.tar",
+    "pintle.log",
+    "pki",
+    "pod-logs",
+    "snapshots",
+    "store",
+    "store.before-restore-*",
+    "store.restoring-*",
+];
+const CONFIG: &[&str] = &[
+    ".admin.kubeconfig.*",
+    ".controller-manager.kubeconfig.*",
+    ".kubelet.kubeconfig.*",
+    ".proxy.kubeconfig.*",
+    ".scheduler.kubeconfig.*",
+    "admin.kubeconfig",
+    "certs.d",
+    "cni",
+    "containerd.toml",
+    "controller-manager.kubeconfig",
+    "kubelet.kubeconfig",
+    "proxy.kubeconfig",
+    "scheduler.kubeconfig",
+];
+const RUN: &[&str] = &[
+    "containerd",
+    "containerd.part",
+    "containerd.pid",
+    "containerd.sock",
+    "containerd.sock.ttrpc",
+    "pintle.part",
+    "pintle.pid",
+];
+
+/// True when a name is one of `owned`.
+pub fn is_owned(owned: &[&str], name: &str) -> bool {
+    owned.iter().any(|own| match own.strip_suffix('*') {
+        Some(start) => name.starts_with(start),
+        None => name == *own,
+    })
 }

@@ -5,8 +5,10 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use rustix::process::{Pid, Signal};
+use rustix::event::{PollFd, PollFlags};
+use rustix::process::{Pid, PidfdFlags, Signal};
 use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
 
 /// A process that cannot be mistaken for a later one with the same pid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,6 +41,37 @@ impl ProcessId {
     pub fn signal(&self, signal: Signal) -> bool {
         let Some(pid) = Pid::from_raw(self.pid) else { return false };
         self.is_alive() && rustix::process::kill_process(pid, signal).is_ok()
+    }
+
+    /// Waits until it has ended, whoever its parent is. The kernel tells (pidfd, Linux 5.3); nothing
+    /// is asked again and again. An error says that the kernel cannot tell.
+    ///
+    /// A thread of its own sleeps in the kernel meanwhile (registering a handle with tokio is unsafe);
+    /// when the caller no longer waits it sleeps on until that process or this one ends.
+    pub async fn ended(&self) -> io::Result<()> {
+        let Some(pid) = Pid::from_raw(self.pid) else { return Ok(()) };
+        let handle = match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(handle) => handle,
+            Err(rustix::io::Errno::SRCH) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        // The handle may be of a later process with the same pid.
+        if !self.is_alive() {
+            return Ok(());
+        }
+        let (told, ended) = oneshot::channel();
+        let wait = move || {
+            let result = loop {
+                match rustix::event::poll(&mut [PollFd::new(&handle, PollFlags::IN)], None) {
+                    Err(rustix::io::Errno::INTR) => {}
+                    other => break other,
+                }
+            };
+            // Whoever asked may have stopped waiting.
+            let _ = told.send(result);
+        };
+        std::thread::Builder::new().name(format!("watch-{pid}", pid = self.pid)).spawn(wait)?;
+        ended.await.map_err(io::Error::other)?.map(drop).map_err(Into::into)
     }
 
     /// Writes it to a file, atomically.
@@ -76,6 +109,20 @@ mod tests {
         let own = ProcessId::own().expect("this process runs");
         assert!(own.is_alive());
         assert!(!ProcessId { start: own.start + 1, ..own }.is_alive());
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_process_is_told() {
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().expect("sleep runs");
+        let id = ProcessId::of(i32::try_from(child.id()).expect("a pid")).expect("it runs");
+        let later = ProcessId { start: id.start + 1, ..id };
+        later.ended().await.expect("another process with this pid has ended already");
+        let waits = tokio::spawn(async move { id.ended().await });
+        child.kill().expect("killed");
+        // It is not waited for: a zombie has ended.
+        waits.await.expect("no panic").expect("the kernel tells");
+        assert!(!id.is_alive());
+        child.wait().expect("reaped");
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod commands;
 mod logging;
 mod progress;
 mod roots;
+mod signals;
 
 use clap::{Parser, Subcommand};
 use stdx::clock::RealClock;
@@ -27,6 +28,7 @@ enum Command {
     Down(commands::down::Down),
     Reset(commands::reset::Reset),
     Why(commands::why::Why),
+    Snapshot(commands::snapshot::Snapshot),
     #[command(name = "kube-apiserver")]
     ApiServer(commands::kube_apiserver::KubeApiServer),
     #[command(name = "kube-controller-manager")]
@@ -69,6 +71,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Down(args) => runtime()?.block_on(commands::down::run(args, clock)),
         Command::Reset(args) => runtime()?.block_on(commands::reset::run(args, clock)),
         Command::Why(args) => runtime()?.block_on(commands::why::run(args, clock)),
+        Command::Snapshot(args) => commands::snapshot::run(&args),
         Command::ApiServer(args) => runtime()?.block_on(commands::kube_apiserver::run(args, clock)),
         Command::ControllerManager(args) => runtime()?.block_on(commands::kube_controller_manager::run(args, clock)),
         Command::Scheduler(args) => runtime()?.block_on(commands::kube_scheduler::run(args, clock)),

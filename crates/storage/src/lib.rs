@@ -14,6 +14,8 @@
 //! * No power loss loses what was acknowledged, or prevents a start. [src/embedded/crash.rs:
 //!   power_loss_at_any_instant]
 //! * Damage is found and named. [src/embedded/tests.rs: damage_anywhere_is_found]
+//! * A store in use is saved whole, with all that was acknowledged. [src/embedded/tests.rs:
+//!   a_store_in_use_is_saved_whole]
 //! * Both stores keep one contract. [src/contract.rs: run]
 
 #[cfg(test)]
@@ -24,7 +26,7 @@ mod memory;
 mod mvcc;
 mod watch;
 
-pub use embedded::{Embedded, OnFatal, Options, snapshot};
+pub use embedded::{Embedded, OnFatal, Options, check, snapshot};
 pub use history::HistoryBounds;
 pub use memory::Memory;
 

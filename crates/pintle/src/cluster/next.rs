@@ -11,11 +11,17 @@ pub fn commands(args: &Up, layout: &Layout) -> Vec<String> {
     } else {
         "kubectl --context pintle".to_owned()
     };
-    vec![
-        format!("{kubectl} get nodes"),
-        format!("{kubectl} apply -f your-deployment.yaml"),
-        format!("{kubectl} get waits -A        # what holds things up, and why"),
-        "pintle why pod/NAME".to_owned(),
-        "pintle down                # stop; pods keep running".to_owned(),
-    ]
+    let flags = args.roots.flags();
+    let commands = [
+        (format!("{kubectl} get nodes"), ""),
+        (format!("{kubectl} apply -f your-deployment.yaml"), ""),
+        (format!("{kubectl} get waits -A"), "what holds things up, and why"),
+        (format!("pintle why pod/NAME{flags}"), "the same for one pod, with its history"),
+        (format!("pintle down{flags}"), "stop; pods keep running"),
+    ];
+    let said = |(command, what): &(String, &str)| match *what {
+        "" => command.clone(),
+        what => format!("{command:<40} # {what}"),
+    };
+    commands.iter().map(said).collect()
 }

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use anyhow::{Result, bail};
 use host::cni::PLUGIN_FOLDERS;
-use host::preflight::{Wanted, judge, look};
+use host::preflight::{Problem, Wanted, judge, look};
 
 use crate::commands::up::{Component, Up};
 
@@ -33,7 +33,14 @@ pub fn check(args: &Up) -> Result<()> {
     }
     let plugin_folders = if own_runtime { PLUGIN_FOLDERS.to_vec() } else { Vec::new() };
     let wanted = Wanted { programs, plugin_folders, ports, nftables: proxy, containers: own_runtime };
-    let problems = judge(&look(&wanted, &path()));
+    let mut problems = judge(&look(&wanted, &path()));
+    let store = args.roots.layout().store();
+    if let Err(error) = storage::check(&store) {
+        problems.push(Problem {
+            what: format!("the store in {} cannot be opened: {error}", store.display()),
+            mend: "start the pintle that wrote it, or move that folder away for a new cluster".into(),
+        });
+    }
     if problems.is_empty() {
         return Ok(());
     }

@@ -22,7 +22,7 @@ use host::containerd::{self, Started};
 use host::journal::{Journal, Mutation};
 use host::layout::Layout;
 use host::process::ProcessId;
-use host::{cni, preflight, sysctl};
+use host::{cni, preflight, reset, supervisor, sysctl};
 use kinds::kind::ClusterOptions;
 use net::nft::Nft;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
@@ -36,6 +36,7 @@ use crate::cluster::preflight::{KUBELET_PORT, check, path};
 use crate::cluster::{address, next};
 use crate::commands::up::{Component, READY, Up};
 use crate::progress::Progress;
+use crate::signals::Signals;
 use crate::{VERSION, logging};
 
 /// How long each stage of a stop may take.
@@ -68,10 +69,25 @@ impl Cluster {
         let handle = node.handle().clone();
         let result = control.block_on(async move {
             let mut progress = Progress::new(clock.clone());
-            let cluster = Self::start(args, clock, &handle, &mut progress).await?;
-            let started = cluster.announce(&mut progress).await;
+            let mut signals = Signals::listen()?;
+            let _pid = prepare_folders(&args.roots.layout())?;
+            let cluster = tokio::select! {
+                cluster = Self::start(args, clock, &handle, &mut progress) => cluster?,
+                // What was acknowledged is durable, and what was begun is done again by the next start.
+                () = signals.told() => {
+                    tracing::info!("told to stop while starting; pods keep running");
+                    return Ok(());
+                }
+            };
+            let started = tokio::select! {
+                started = cluster.announce(&mut progress) => started,
+                () = signals.told() => {
+                    cluster.stop().await;
+                    return Ok(());
+                }
+            };
             if started.is_ok() {
-                wait_for_signal().await?;
+                signals.told().await;
             }
             cluster.stop().await;
             started
@@ -115,13 +131,15 @@ impl Cluster {
         cluster.write_kubeconfig(&identities, &node_name, &mut journal)?;
         cluster.start_controllers(&identities);
         cluster.start_scheduler();
+        if runtime.is_some() {
+            cluster.keep_runtime(node);
+        }
         if cluster.args.has(Component::Kubelet) {
             cluster.start_kubelet(&identities, node, &node_name, node_ip, &runtime_endpoint)?;
         }
         if cluster.args.has(Component::Proxy) {
             cluster.start_proxy(node, &node_name, &mut journal)?;
         }
-        ProcessId::own()?.save(&cluster.layout.pid())?;
         Ok(cluster)
     }
 
@@ -170,6 +188,13 @@ impl Cluster {
         let (clock, rng, stage) = (self.clock.clone(), self.rng.clone(), self.components.clone());
         let options = scheduler::Options::new(&address::host_name());
         self.components.spawn(async move { scheduler::run(client, clock, rng, options, &stage).await });
+    }
+
+    /// Starts our runtime again whenever it ends while the cluster runs.
+    fn keep_runtime(&self, node: &Handle) {
+        let (layout, clock, stage) = (self.layout.clone(), self.clock.clone(), self.components.clone());
+        let task = node.spawn(async move { supervisor::keep(&layout, &clock, &stage).await });
+        self.components.spawn(async move { ended("container runtime supervisor", task.await) });
     }
 
     fn start_kubelet(
@@ -277,7 +302,6 @@ impl Cluster {
             tracing::warn!("some requests did not end in time");
         }
         self.store.close().await;
-        let _ = std::fs::remove_file(self.layout.pid());
         tracing::info!("stopped; pods keep running");
     }
 }
@@ -304,24 +328,34 @@ fn ended(name: &str, result: Result<(), tokio::task::JoinError>) {
     }
 }
 
-async fn wait_for_signal() -> Result<()> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    tokio::select! {
-        _ = term.recv() => {}
-        _ = int.recv() => {}
+/// The file that names this process while it runs. One that a killed process left names nobody.
+struct PidFile(PathBuf);
+
+impl Drop for PidFile {
+    fn drop(&mut self) {
+        // It may be gone with its folder.
+        let _ = std::fs::remove_file(&self.0);
     }
-    Ok(())
 }
 
-/// Folders and kernel settings, each in the journal before it is changed.
-fn prepare_host(layout: &Layout, args: &Up) -> Result<Journal> {
+/// Makes the folders and says who runs, before anything is started: `pintle down` finds a cluster
+/// that is still starting.
+fn prepare_folders(layout: &Layout) -> Result<PidFile> {
     let mut journal = Journal::open(&layout.journal()).context("the journal of host changes")?;
     for folder in [&layout.state, &layout.config, &layout.run] {
         journal.make_folder(folder).with_context(|| folder.display().to_string())?;
     }
+    ProcessId::own()?.save(&layout.pid()).context("the pid file")?;
+    Ok(PidFile(layout.pid()))
+}
+
+/// Cgroups, the pod network and kernel settings, each in the journal before it is changed.
+fn prepare_host(layout: &Layout, args: &Up) -> Result<Journal> {
+    let mut journal = Journal::open(&layout.journal()).context("the journal of host changes")?;
     if args.has(Component::Kubelet) {
-        journal.record(Mutation::Cgroup { path: "/kubepods".into() })?;
+        let path = PathBuf::from("/kubepods");
+        let shared = reset::below_hierarchies(&path)?.iter().any(|p| p.exists());
+        journal.record(if shared { Mutation::SharedCgroup { path } } else { Mutation::Cgroup { path } })?;
         if args.container_runtime_endpoint.is_none() {
             cni::write(&layout.cni_config(), &cni::render(first_range(args), &layout.cni_state()))?;
         }

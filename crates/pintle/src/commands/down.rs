@@ -29,6 +29,8 @@ pub async fn run(args: Down, clock: SharedClock) -> Result<()> {
     match ProcessId::load_alive(&layout.pid()) {
         Some(process) => {
             stop_process(process, &clock).await?;
+            // A process that ended at once left it.
+            let _ = std::fs::remove_file(layout.pid());
             println!("pintle stopped; {}", if args.pods { "stopping pods" } else { "pods keep running" });
         }
         None => println!("pintle is not running"),

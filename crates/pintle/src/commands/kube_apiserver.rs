@@ -19,8 +19,8 @@ use transport::tls;
 use crate::cluster::address;
 use crate::cluster::identities::Identities;
 use crate::cluster::run::{Api, start_api};
-use crate::commands::standalone::wait_for_signal;
 use crate::logging;
+use crate::signals::Signals;
 
 /// Run the API server alone.
 #[derive(Args, Debug)]
@@ -117,6 +117,7 @@ impl KubeApiServer {
 /// Runs the command.
 pub async fn run(args: KubeApiServer, clock: SharedClock) -> Result<()> {
     logging::start(args.v);
+    let mut signals = Signals::listen()?;
     let identities = Identities::open(&args.cert_dir, &clock)?;
     let advertised = args.advertise_address.unwrap_or_else(address::outward);
     let key = match &args.service_account_signing_key_file {
@@ -148,7 +149,7 @@ pub async fn run(args: KubeApiServer, clock: SharedClock) -> Result<()> {
     };
     let (server, store): (Arc<ApiServer>, _) = start_api(api, &clock, &Rng::from_os(), &stage).await?;
     tracing::info!(address = %args.bind_address, port = args.secure_port, version = server.version, "API server is ready");
-    wait_for_signal().await?;
+    signals.told().await;
     stage.finish(&clock, Duration::from_secs(20)).await;
     store.close().await;
     Ok(())

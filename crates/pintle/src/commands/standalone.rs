@@ -14,6 +14,7 @@ use stdx::shutdown::Stage;
 use stdx::{Rng, SharedClock};
 
 use crate::cluster::address;
+use crate::signals::Signals;
 use crate::{VERSION, logging};
 
 /// How a component reaches the API server.
@@ -45,9 +46,10 @@ impl Standalone {
         Fut: Future<Output = ()> + Send + 'static,
     {
         logging::start(self.v);
+        let mut signals = Signals::listen()?;
         let stage = Stage::new();
         stage.spawn(component(stage.clone()));
-        wait_for_signal().await?;
+        signals.told().await;
         stage.finish(clock, Duration::from_secs(20)).await;
         Ok(())
     }
@@ -69,6 +71,7 @@ impl LeaderElection {
         F: FnOnce(Stage) -> Fut,
         Fut: Future<Output = ()> + Send + 'static,
     {
+        let mut signals = Signals::listen()?;
         let stage = Stage::new();
         let around = Stage::new();
         let (host, rng) = (address::host_name(), Rng::from_os());
@@ -87,17 +90,14 @@ impl LeaderElection {
         if self.leader_elect {
             tokio::select! {
                 () = election.acquire() => {}
-                signal = wait_for_signal() => return signal,
+                () = signals.told() => return Ok(()),
             }
             recorder.event(&about, Type::Normal, "LeaderElection", format!("{identity} became leader"));
         }
         stage.spawn(component(stage.clone()));
         let lost = tokio::select! {
             () = election.keep(), if self.leader_elect => true,
-            signal = wait_for_signal() => {
-                signal?;
-                false
-            }
+            () = signals.told() => false,
         };
         stage.finish(clock, Duration::from_secs(20)).await;
         if self.leader_elect && !lost {
@@ -109,15 +109,4 @@ impl LeaderElection {
         }
         Ok(())
     }
-}
-
-/// Ends on SIGTERM or SIGINT.
-pub async fn wait_for_signal() -> Result<()> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    tokio::select! {
-        _ = term.recv() => {}
-        _ = int.recv() => {}
-    }
-    Ok(())
 }

@@ -98,8 +98,10 @@ pub const READY: &str = "\u{4}";
 /// Runs the command.
 pub fn run(args: Up, clock: SharedClock) -> Result<()> {
     let layout = args.roots.layout();
-    if let Some(running) = ProcessId::load_alive(&layout.pid()) {
-        bail!("a cluster runs already (pid {}); pintle down stops it", running.pid);
+    // In the background the first process names the second before that one gets here.
+    if let Some(running) = ProcessId::load_alive(&layout.pid()).filter(|id| ProcessId::own().ok() != Some(*id)) {
+        let flags = args.roots.flags();
+        bail!("a cluster runs already (pid {}); pintle down{flags} stops it", running.pid);
     }
     if args.foreground {
         return Cluster::run_to_end(args, clock);
@@ -113,7 +115,9 @@ fn in_background(args: &Up) -> Result<()> {
     let layout = args.roots.layout();
     let log_path = layout.log();
     let mut journal = Journal::open(&layout.journal()).context("the journal of host changes")?;
-    journal.make_folder(&layout.state).with_context(|| layout.state.display().to_string())?;
+    for folder in [&layout.state, &layout.run] {
+        journal.make_folder(folder).with_context(|| folder.display().to_string())?;
+    }
     let log = std::fs::OpenOptions::new().create(true).append(true).open(&log_path).context("the log file")?;
     let own: Vec<_> = std::env::args_os().skip(1).collect();
     let program = std::env::current_exe().context("this program's own path")?;
@@ -126,6 +130,8 @@ fn in_background(args: &Up) -> Result<()> {
         .stderr(log)
         .spawn()
         .context("starting the cluster's process")?;
+    // `setsid` becomes the cluster's process, with the same pid: `pintle down` finds it from now on.
+    ProcessId::of(i32::try_from(child.id())?).and_then(|id| id.save(&layout.pid())).context("the pid file")?;
     let output = child.stdout.take().context("the progress of the cluster's process")?;
     for line in BufReader::new(output).lines() {
         let line = line?;
@@ -136,6 +142,9 @@ fn in_background(args: &Up) -> Result<()> {
         let _ = writeln!(std::io::stdout(), "{line}");
     }
     let status = child.wait()?;
+    if status.success() {
+        bail!("the cluster was told to stop before it was ready");
+    }
     let text = std::fs::read_to_string(&log_path).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
     let tail = lines[lines.len().saturating_sub(15)..].join("\n  ");

@@ -29,7 +29,7 @@ pub mod snapshot;
 mod tests;
 mod writer;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
@@ -118,6 +118,15 @@ impl Embedded {
     fn refused(&self) -> Error {
         self.shared.closed().unwrap_or_else(|| Error::Closed("its writer has ended".into()))
     }
+}
+
+/// Fails when the folder holds a store that [`Embedded::open`] would refuse for its format. Changes
+/// nothing, takes no lock; a folder that is not there or holds no store is fine.
+pub fn check(path: &Path) -> Result<(), Error> {
+    if !path.is_dir() {
+        return Ok(());
+    }
+    recovery::check_format(&Folder::watched(path)?)
 }
 
 fn salt(rng: &Rng) -> u64 {

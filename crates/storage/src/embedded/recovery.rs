@@ -10,6 +10,7 @@
 //! can be half there after a crash. All other damage is corruption: the start is refused, and nothing
 //! is changed.
 
+use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -80,9 +81,20 @@ pub(crate) fn create_store(files: &dyn Files, revision: Revision, salt: u64) -> 
     Ok(log)
 }
 
-fn check_format(files: &dyn Files) -> Result<(), Error> {
+/// True when the folder has been used as a store.
+pub(crate) fn is_store(files: &dyn Files) -> Result<bool, Error> {
+    Ok(files.list()?.iter().any(|name| name == FORMAT_FILE))
+}
+
+/// Refuses a store of a newer format, and one whose format cannot be read. A folder that has never
+/// been used as a store is fine.
+pub(crate) fn check_format(files: &dyn Files) -> Result<(), Error> {
     let mut bytes = [0; 64];
-    let length = files.open(FORMAT_FILE)?.read_at(&mut bytes, 0)?;
+    let length = match files.open(FORMAT_FILE) {
+        Ok(file) => file.read_at(&mut bytes, 0)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error.into()),
+    };
     let text = String::from_utf8_lossy(&bytes[..length]);
     let number = text.trim_end().strip_prefix("pintle store, format ").and_then(|n| n.parse().ok());
     match number {

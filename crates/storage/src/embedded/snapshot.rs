@@ -47,6 +47,34 @@ impl Embedded {
     }
 }
 
+/// How often a store that changes underneath is read anew.
+const ATTEMPTS: usize = 5;
+
+/// Saves the state of the store in `folder` to a new file, also while a process has it open: every
+/// commit acknowledged before the call is in it. Takes no lock and changes nothing there. Blocks.
+///
+/// A file that compaction removed, or a new log that was listed without its predecessor, looks like
+/// damage: both are gone when the folder is read again.
+pub fn save(folder: &Path, path: &Path, rng: &Rng) -> Result<Summary, Error> {
+    let watched = Folder::watched(folder)?;
+    if !recovery::is_store(&watched)? {
+        let text = format!("{} is not a store", folder.display());
+        return Err(io::Error::new(io::ErrorKind::NotFound, text).into());
+    }
+    let mut attempt = 1;
+    let seen = loop {
+        match recovery::recover(&watched, HistoryBounds::default(), 0, Instant::default()) {
+            Ok(seen) => break seen,
+            Err(error) if attempt == ATTEMPTS || matches!(error, Error::Format { .. }) => return Err(error),
+            Err(_) => attempt += 1,
+        }
+    };
+    let (files, name) = split(path)?;
+    let (entries, revision) = (seen.state.current(), seen.state.revision());
+    let saved = base::write(&*files, name, entries, (revision, salt(rng)), |_| true)?;
+    Ok(Summary { revision, keys: entries.len(), bytes: saved.bytes })
+}
+
 /// Reads and checks all of a snapshot. Blocks.
 pub fn inspect(path: &Path) -> Result<Summary, Error> {
     let (files, name) = split(path)?;
@@ -60,12 +88,11 @@ pub fn restore(path: &Path, folder: &Path, rng: &Rng) -> Result<(Summary, Option
     let (files, name) = split(path)?;
     let (saved, entries) = base::read(&*files, name)?;
     let fresh = beside(folder, "restoring")?;
-    let old_revision = {
-        // Nobody may use the old store while it is replaced; what it still can tell, it tells.
-        let old = folder.exists().then(|| Folder::lock(folder)).transpose()?;
-        let old = old.and_then(|old| recovery::recover(&old, HistoryBounds::default(), 0, Instant::default()).ok());
-        old.map_or(0, |old| old.state.revision())
-    };
+    // Nobody may use the old store while it is replaced; what it still can tell, it tells.
+    let old = folder.exists().then(|| Folder::lock(folder)).transpose()?;
+    let told =
+        old.as_ref().and_then(|old| recovery::recover(old, HistoryBounds::default(), 0, Instant::default()).ok());
+    let old_revision = told.map_or(0, |told| told.state.revision());
     let revision = saved.revision.max(old_revision) + JUMP;
     {
         let fresh = Folder::lock(&fresh)?;
@@ -77,6 +104,7 @@ pub fn restore(path: &Path, folder: &Path, rng: &Rng) -> Result<(Summary, Option
         fs::rename(folder, kept)?;
     }
     fs::rename(&fresh, folder)?;
+    drop(old);
     if let Some(parent) = folder.parent().filter(|p| !p.as_os_str().is_empty()) {
         fs::File::open(parent)?.sync_all()?;
     }

@@ -98,8 +98,11 @@ async fn a_folder_has_one_process() {
 #[tokio::test]
 async fn a_newer_format_is_refused() {
     let root = tempfile::tempdir().expect("a folder");
+    assert!(super::check(&root.path().join("none")).is_ok() && super::check(root.path()).is_ok());
     drop(Embedded::open(options(root.path().to_owned())).expect("opens"));
+    assert!(super::check(root.path()).is_ok());
     std::fs::write(root.path().join("format"), "pintle store, format 2\n").expect("writes");
+    assert!(matches!(super::check(root.path()), Err(Error::Format { found: 2, known: 1 })));
     let error = Embedded::open(options(root.path().to_owned())).err().expect("refuses");
     assert_eq!(error.to_string(), "the store has format 2, this version knows 1: use a newer pintle");
 }
@@ -264,6 +267,47 @@ async fn a_value_damaged_at_rest_is_reported_not_absent() {
         Err(Error::Corrupt(text)) => assert!(text.contains("revision 1 of a"), "{text}"),
         other => panic!("{other:?}"),
     }
+}
+
+/// Saves again and again while a writer commits and compaction replaces the files underneath.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_in_use_is_saved_whole() {
+    const KEYS: u64 = 40;
+    let dir = tempfile::tempdir().expect("a folder");
+    let folder = dir.path().join("store");
+    let files: Arc<dyn Files> = Arc::new(super::Folder::lock(&folder).expect("a folder"));
+    let mut options = options(folder.clone());
+    options.history.bytes = 4 << 10;
+    let sizes = Sizes { log: 4 << 10, garbage: 8 << 10 };
+    let store = Arc::new(Embedded::start(files, options, sizes).expect("opens"));
+    let acknowledged = Arc::new(AtomicU64::new(0));
+    let (writes, told) = (store.clone(), acknowledged.clone());
+    let writer = tokio::spawn(async move {
+        let mut last = vec![Expect::Absent; KEYS as usize];
+        for number in 0..3000 {
+            let key = (number % KEYS) as usize;
+            let value = Bytes::from(vec![b'v'; 100]);
+            let op = Op::Put { key: format!("k{key:02}").into(), value, expect: last[key], urgency: Urgency::Now };
+            let done = writes.commit(op).await.expect("commits");
+            last[key] = Expect::At(done.revision);
+            told.store(done.revision, Ordering::SeqCst);
+        }
+    });
+    let mut saved = Vec::new();
+    while !writer.is_finished() {
+        let before = acknowledged.load(Ordering::SeqCst);
+        let path = dir.path().join(format!("snapshot-{}", saved.len()));
+        let (from, to) = (folder.clone(), path.clone());
+        let summary = tokio::task::spawn_blocking(move || snapshot::save(&from, &to, &Rng::seeded(3)));
+        let summary = summary.await.expect("no panic").expect("saves");
+        assert!(summary.revision >= before, "revision {} was acknowledged before {summary:?}", before);
+        assert_eq!(summary.keys as u64, summary.revision.min(KEYS), "{summary:?}");
+        assert_eq!(snapshot::inspect(&path).expect("is whole"), summary);
+        saved.push(summary.revision);
+    }
+    writer.await.expect("no panic");
+    assert!(saved.windows(2).all(|w| w[0] <= w[1]) && saved.len() > 1, "{saved:?}");
+    assert!(snapshot::save(dir.path(), &dir.path().join("none"), &Rng::seeded(3)).is_err(), "not a store");
 }
 
 #[tokio::test]
