@@ -39,6 +39,7 @@ mod root_ca_publisher;
 mod service_pods;
 mod serviceaccount;
 mod templates;
+mod unscheduled;
 mod views;
 mod writer;
 
@@ -135,6 +136,8 @@ const ALL: &[Entry] = &[
     Entry { name: "taint-eviction-controller", start: node_lifecycle::eviction::start },
     Entry { name: "node-ipam-controller", start: node_ipam::start },
     Entry { name: "pod-garbage-collector-controller", start: pod_gc::start },
+    // Our own: it writes nothing but Waits.
+    Entry { name: "unscheduled-pod-controller", start: unscheduled::start },
 ];
 
 /// The names of all controllers, for flags and their help.

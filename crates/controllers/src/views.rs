@@ -49,6 +49,9 @@ struct PodAnnotations {
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct PodSpec {
     pub node_name: String,
+    /// The scheduler that is to care for it, unless that is the usual one.
+    #[serde(rename = "schedulerName", deserialize_with = "unusual_scheduler")]
+    pub scheduler: Option<Box<str>>,
     pub hostname: String,
     pub subdomain: String,
     pub tolerations: Vec<Toleration>,
@@ -94,6 +97,12 @@ pub(crate) struct PodIp {
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct ContainerStatus {
     pub restart_count: i32,
+}
+
+/// The name of nearly every pod's scheduler is not kept.
+fn unusual_scheduler<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Box<str>>, D::Error> {
+    let name = Option::<std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
+    Ok(name.filter(|n| !n.is_empty() && n != "default-scheduler").map(|n| n.into_owned().into_boxed_str()))
 }
 
 impl PodView {

@@ -8,13 +8,17 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures::{StreamExt, stream};
 use host::image::Image;
 use host::layout::Layout;
 use http::{Method, Request, Response, StatusCode};
-use http_body_util::Full;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::Frame;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use tokio::sync::watch;
 
 /// What the registry has: `repository` → tag or digest → manifest, and blobs by digest.
 #[derive(Default)]
@@ -24,10 +28,17 @@ struct Content {
     digests: HashMap<(String, String), String>,
 }
 
+/// What a held registry lets through of a blob: containerd writes, and counts, a whole MiB at a time.
+pub const BEGINNING: usize = 1 << 20;
+
+type Body = UnsyncBoxBody<Bytes, Infallible>;
+
 /// Serves images until it is dropped.
 pub struct Registry {
     pub address: SocketAddr,
     task: tokio::task::JoinHandle<()>,
+    /// Whether blobs are sent to their end.
+    open: watch::Sender<bool>,
 }
 
 impl Registry {
@@ -47,13 +58,15 @@ impl Registry {
             }
         }
         let content = Arc::new(content);
+        let open = watch::Sender::new(true);
+        let told = open.clone();
         let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let content = content.clone();
+                let (content, told) = (content.clone(), told.clone());
                 let service = service_fn(move |request| {
-                    let response = answer(&content, &request);
+                    let response = answer(&content, &request, &told);
                     async move { Ok::<_, Infallible>(response) }
                 });
                 tokio::spawn(async move {
@@ -64,7 +77,17 @@ impl Registry {
                 });
             }
         });
-        Ok(Self { address, task })
+        Ok(Self { address, task, open })
+    }
+
+    /// From now on large blobs stop after their first MiB, until [`Registry::release`].
+    pub fn hold(&self) {
+        self.open.send_replace(false);
+    }
+
+    /// Sends what was held back.
+    pub fn release(&self) {
+        self.open.send_replace(true);
     }
 
     /// Lets a runtime whose folders are below `root` pull from here without TLS.
@@ -90,7 +113,23 @@ impl Drop for Registry {
     }
 }
 
-fn answer(content: &Content, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+/// The beginning at once, the rest when the registry is open.
+fn body(bytes: Bytes, open: &watch::Sender<bool>) -> Body {
+    if *open.borrow() || bytes.len() <= BEGINNING {
+        return Full::new(bytes).boxed_unsync();
+    }
+    let mut open = open.subscribe();
+    let rest = bytes.slice(BEGINNING..);
+    let later = stream::once(async move {
+        // The registry is gone: so is the reader's interest.
+        let _ = open.wait_for(|open| *open).await;
+        rest
+    });
+    let parts = stream::iter([bytes.slice(..BEGINNING)]).chain(later);
+    StreamBody::new(parts.map(|part| Ok(Frame::data(part)))).boxed_unsync()
+}
+
+fn answer(content: &Content, request: &Request<Incoming>, open: &watch::Sender<bool>) -> Response<Body> {
     let head = request.method() == Method::HEAD;
     let path = request.uri().path().trim_start_matches("/v2/");
     let found = if let Some((repository, reference)) = path.split_once("/manifests/") {
@@ -103,7 +142,7 @@ fn answer(content: &Content, request: &Request<Incoming>) -> Response<Full<Bytes
     } else {
         None
     };
-    let mut response = Response::new(Full::new(Bytes::new()));
+    let mut response = Response::new(Full::new(Bytes::new()).boxed_unsync());
     let Some((kind, bytes, digest)) = found else {
         *response.status_mut() = StatusCode::NOT_FOUND;
         return response;
@@ -120,7 +159,7 @@ fn answer(content: &Content, request: &Request<Incoming>) -> Response<Full<Bytes
         }
     }
     if !head {
-        *response.body_mut() = Full::new(bytes);
+        *response.body_mut() = body(bytes, open);
     }
     response
 }

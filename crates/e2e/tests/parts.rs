@@ -19,6 +19,17 @@ async fn without_a_scheduler_pods_wait_and_run_once_it_starts() -> Result<()> {
     cluster.kubectl(&["create", "configmap", "later"]).await?;
     let state = cluster.kubectl(&["get", "pod", "lonely", "-o", "jsonpath={.status.phase}/{.spec.nodeName}"]).await?;
     ensure!(state == "Pending/", "{state}");
+    cluster
+        .eventually("somebody says that nobody schedules", || async {
+            let waits = cluster.kubectl(&["get", "waits"]).await?;
+            let row = waits.lines().find(|l| l.contains("lonely") && l.contains("scheduler default-scheduler"));
+            ensure!(row.is_some(), "{waits}");
+            let why = cluster.pintle(&["why", "pod/lonely"]).await?;
+            let why = String::from_utf8_lossy(&why.stdout).into_owned();
+            ensure!(why.contains("no scheduler named default-scheduler has bound it"), "{why}");
+            Ok(())
+        })
+        .await?;
 
     let kubeconfig = cluster.root().join("config/scheduler.kubeconfig");
     let mut scheduler = cluster

@@ -114,6 +114,10 @@ fn standing(out: &mut String, seen: &Seen) {
             ));
         }
     }
+    if said.is_empty() && pod::node_name(pod).is_empty() {
+        let name = pod.spec.as_ref().and_then(|s| s.scheduler_name.as_deref()).unwrap_or("default-scheduler");
+        said.push(("no node".to_owned(), format!("no scheduler named {name} has bound it or said why it cannot")));
+    }
     if said.is_empty() {
         line(out, format_args!("\nno layer says what it waits for"));
         return;

@@ -105,6 +105,24 @@ history
 }
 
 #[test]
+fn a_pod_that_nobody_has_looked_at() {
+    let pod = json!({"metadata": {"name": "web-1"}, "spec": {"schedulerName": "mine", "containers": []},
+        "status": {"phase": "Pending"}});
+    let mut seen = seen(pod, vec![], vec![]);
+    seen.owners.clear();
+    assert_eq!(
+        render(&seen, now()),
+        "\
+pod default/web-1 is Pending, on no node
+
+no layer says what it waits for; its status says
+  no node
+      no scheduler named mine has bound it or said why it cannot
+"
+    );
+}
+
+#[test]
 fn without_waits_the_status_is_asked() {
     let pod = json!({"metadata": {"name": "web-1"}, "spec": {"nodeName": "n", "containers": []}, "status": {"phase": "Pending",
         "conditions": [{"type": "Ready", "status": "False", "reason": "ContainersNotReady", "message": "containers with unready status: [c]"}],

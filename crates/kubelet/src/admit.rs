@@ -8,6 +8,7 @@ use machinery::quantity::Quantity;
 
 use crate::pod::BoundPod;
 use crate::sync::lifecycle::Cause;
+use crate::sysctl;
 
 /// The node, as far as admission looks at it.
 #[derive(Clone, Debug, Default)]
@@ -16,6 +17,14 @@ pub struct Place {
     pub labels: BTreeMap<String, String>,
     pub taints: Vec<Taint>,
     pub allocatable: BTreeMap<String, Quantity>,
+}
+
+/// What the node's kernel and its administrator allow pods.
+#[derive(Clone, Debug, Default)]
+pub struct Kernel {
+    pub sysctls: sysctl::Allowed,
+    /// The kernel enforces AppArmor profiles.
+    pub apparmor: bool,
 }
 
 impl Place {
@@ -36,9 +45,15 @@ impl Place {
 }
 
 /// The reason for refusing `pod` beside the pods that were admitted, if there is one.
-pub fn refuse<'a>(pod: &BoundPod, place: &Place, others: impl Iterator<Item = &'a BoundPod>) -> Option<Cause> {
+pub fn refuse<'a>(
+    pod: &BoundPod,
+    place: &Place,
+    kernel: &Kernel,
+    others: impl Iterator<Item = &'a BoundPod>,
+) -> Option<Cause> {
     let others: Vec<&BoundPod> = others.filter(|p| p.uid != pod.uid && !p.has_ended()).collect();
-    resources_missing(pod, place, &others)
+    kernel_forbids(pod, kernel)
+        .or_else(|| resources_missing(pod, place, &others))
         .or_else(|| affinity_missing(pod, place))
         .or_else(|| ports_taken(pod, &others))
         .or_else(|| taint_untolerated(pod, place))
@@ -47,6 +62,19 @@ pub fn refuse<'a>(pod: &BoundPod, place: &Place, others: impl Iterator<Item = &'
 
 fn cause(reason: impl Into<String>, message: impl std::fmt::Display) -> Option<Cause> {
     Some(Cause { reason: reason.into(), message: format!("Pod was rejected: {message}") })
+}
+
+fn kernel_forbids(pod: &BoundPod, kernel: &Kernel) -> Option<Cause> {
+    if let Some(why) = kernel.sysctls.forbids(pod) {
+        return cause("SysctlForbidden", why);
+    }
+    let whole = pod.spec().security_context.as_ref().and_then(|s| s.app_armor_profile.as_ref());
+    let own = pod.all_containers().map(|c| c.security_context.as_ref().and_then(|s| s.app_armor_profile.as_ref()));
+    let confined = own.filter_map(|own| own.or(whole)).any(|profile| profile.type_ != "Unconfined");
+    if confined && !kernel.apparmor {
+        return cause("AppArmor", "Cannot enforce AppArmor: AppArmor is not enabled on the host");
+    }
+    None
 }
 
 fn resources_missing(pod: &BoundPod, place: &Place, others: &[&BoundPod]) -> Option<Cause> {
@@ -133,6 +161,33 @@ mod tests {
         )
     }
 
+    fn kernel() -> Kernel {
+        Kernel { sysctls: sysctl::Allowed::new("6.1", &[]).expect("allowed"), apparmor: false }
+    }
+
+    #[test]
+    fn what_the_kernel_is_not_to_do_for_a_pod() {
+        let sysctl =
+            |name: &str| json!({"securityContext": {"sysctls": [{"name": name, "value": "1"}]}, "containers": []});
+        check("u", sysctl("net.ipv4.tcp_syncookies"), &[], None);
+        check(
+            "u",
+            sysctl("kernel.msgmax"),
+            &[],
+            Some("SysctlForbidden: Pod was rejected: forbidden sysctl: \"kernel.msgmax\" not allowlisted"),
+        );
+        let profile = |whole: &str, own: Option<&str>| {
+            let own = own.map(|own| json!({"appArmorProfile": {"type": own}}));
+            json!({"securityContext": {"appArmorProfile": {"type": whole}},
+                "containers": [{"name": "c", "securityContext": own}]})
+        };
+        let refused = Some("AppArmor: Pod was rejected: Cannot enforce AppArmor: AppArmor is not enabled on the host");
+        check("u", profile("Unconfined", None), &[], None);
+        check("u", profile("RuntimeDefault", None), &[], refused);
+        check("u", profile("Unconfined", Some("RuntimeDefault")), &[], refused);
+        check("u", profile("RuntimeDefault", Some("Unconfined")), &[], None);
+    }
+
     fn check(uid: &str, spec: Value, others: &[Value], want: Option<&str>) {
         let make = |uid: &str, spec: &Value| {
             let mut spec = spec.clone();
@@ -141,7 +196,7 @@ mod tests {
             pod(json!({"metadata": {"uid": uid}, "spec": spec}))
         };
         let others: Vec<_> = others.iter().enumerate().map(|(i, s)| make(&format!("o-{i}"), s)).collect();
-        let got = refuse(&make(uid, &spec), &place(), others.iter().map(|p| &**p));
+        let got = refuse(&make(uid, &spec), &place(), &kernel(), others.iter().map(|p| &**p));
         assert_eq!(got.map(|c| format!("{}: {}", c.reason, c.message)).as_deref(), want);
     }
 

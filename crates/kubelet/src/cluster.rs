@@ -6,6 +6,7 @@ use std::sync::Arc;
 use api::types::core::v1::{ConfigMap, Pod, Secret, ServiceAccount};
 use async_trait::async_trait;
 use client::{Client, DeleteParams, Error, Informer, Key, Patch, Resource};
+use futures::future::try_join_all;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -178,26 +179,30 @@ impl ApiCluster {
 #[async_trait]
 impl Cluster for ApiCluster {
     async fn objects(&self, pod: &BoundPod, needs: &Needs) -> Result<Objects, Error> {
-        let mut out = Objects::default();
-        for name in &needs.config_maps {
+        // What the watch does not show (yet) may exist all the same: ask. For all of them at once.
+        let config_maps = needs.config_maps.iter().map(|name| async move {
             let key = Key::new(&pod.namespace, name);
             self.follow(Kind::ConfigMap, &key, &pod.uid);
-            // What the watch does not show (yet) may exist all the same: ask.
             let found = match self.known_config_map(&key) {
                 Some(found) => Some(found),
                 None => self.client.api::<ConfigMap>().namespace(&pod.namespace).find(name).await?.map(Arc::new),
             };
-            out.config_maps.extend(found.map(|f| (name.clone(), f)));
-        }
-        for name in &needs.secrets {
+            Ok::<_, Error>(found.map(|f| (name.clone(), f)))
+        });
+        let secrets = needs.secrets.iter().map(|name| async move {
             let key = Key::new(&pod.namespace, name);
             self.follow(Kind::Secret, &key, &pod.uid);
             let found = match self.known_secret(&key) {
                 Some(found) => Some(found),
                 None => self.client.api::<Secret>().namespace(&pod.namespace).find(name).await?.map(Arc::new),
             };
-            out.secrets.extend(found.map(|f| (name.clone(), f)));
-        }
+            Ok(found.map(|f| (name.clone(), f)))
+        });
+        let (config_maps, secrets) = tokio::try_join!(try_join_all(config_maps), try_join_all(secrets))?;
+        let out = Objects {
+            config_maps: config_maps.into_iter().flatten().collect(),
+            secrets: secrets.into_iter().flatten().collect(),
+        };
         self.unfollow(&pod.uid, needs, &pod.namespace);
         Ok(out)
     }

@@ -8,6 +8,7 @@ use machinery::quantity::Quantity;
 use parking_lot::{Mutex, RwLock};
 use stdx::{Rng, SharedClock};
 
+use crate::admit::Kernel;
 use crate::cgroup::Cgroups;
 use crate::cluster::Cluster;
 use crate::container::dns::ClusterDns;
@@ -33,6 +34,8 @@ pub struct Settings {
     /// The node's hosts file, which pods on its network see.
     pub hosts: PathBuf,
     pub node_memory: i128,
+    /// What pods may ask of the kernel.
+    pub kernel: Kernel,
     /// `containerd`.
     pub runtime_name: String,
 }

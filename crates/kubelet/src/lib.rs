@@ -53,6 +53,8 @@ pub mod server;
 pub mod shared;
 pub mod status;
 pub mod sync;
+pub mod sysctl;
+pub mod unsupported;
 pub mod volume;
 
 pub use run::{Error, Options, run};

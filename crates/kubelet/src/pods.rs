@@ -77,11 +77,13 @@ impl Pods {
             handle.mail.put(|inbox| inbox.pod = Some(pod));
             return;
         }
+        tracing::debug!(pod = %pod.full_name(), "pod shown");
         let known = self.adopted.lock().remove(&pod.uid).is_some();
         let place = self.place.read();
         let others = handles.values().filter(|h| h.admitted).map(|h| &*h.pod);
         let ended = pod.has_ended() || pod.is_deleted();
-        let rejected = if known || ended { None } else { admit::refuse(&pod, &place, others) };
+        let rejected =
+            if known || ended { None } else { admit::refuse(&pod, &place, &self.ctx.settings.kernel, others) };
         drop(place);
         if let Some(cause) = &rejected {
             let bare = cause.message.strip_prefix("Pod was rejected: ").unwrap_or(&cause.message);

@@ -5,6 +5,7 @@ use client::events::{Recorder, Reference, Type};
 use client::waits::Publisher;
 
 use crate::pod::BoundPod;
+use crate::unsupported;
 
 /// One thing that a pod waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +41,11 @@ pub fn reference(pod: &BoundPod) -> Reference {
 
 /// Where in the pod's spec a container is.
 pub fn field_path(pod: &BoundPod, container: &str) -> String {
-    let list = if pod.is_init(container) { "initContainers" } else { "containers" };
+    let list = match container {
+        name if pod.is_init(name) => "initContainers",
+        name if unsupported::ephemeral(pod).any(|c| c.name == name) => "ephemeralContainers",
+        _ => "containers",
+    };
     format!("spec.{list}{{{container}}}")
 }
 

@@ -17,12 +17,13 @@ use stdx::shutdown::Stage;
 use stdx::{ClockExt, Rng, SharedClock};
 use tokio::sync::{Notify, watch};
 
-use crate::admit::Place;
+use crate::admit::{Kernel, Place};
 use crate::cgroup::{Cgroups, Hierarchies};
 use crate::cluster::{ApiCluster, Cluster, OnChange};
 use crate::container::dns::{ClusterDns, MISSING_CLUSTER_DNS};
 use crate::context::{Context, Settings};
 use crate::image::puller::Puller;
+use crate::node::pressure::Thresholds;
 use crate::node::{self, Identity, facts, keeper};
 use crate::pods::Pods;
 use crate::relist::{self, Relist};
@@ -31,6 +32,7 @@ use crate::runtime::Runtime;
 use crate::runtime::cri::CriRuntime;
 use crate::server::{Server, auth::Gate};
 use crate::shared::Shared;
+use crate::sysctl;
 use crate::volume::mounts::KernelMounts;
 use crate::volume::setup::Layout;
 
@@ -63,6 +65,10 @@ pub struct Options {
     pub cluster_domain: String,
     pub resolv_conf: PathBuf,
     pub max_pods: u32,
+    /// Kernel settings that pods may have beside the safe ones; a trailing `*` stands for anything.
+    pub allowed_unsafe_sysctls: Vec<String>,
+    /// Below what the node is under pressure.
+    pub thresholds: Thresholds,
     /// The version to report, `v1.37.1+pintle.…`.
     pub version: String,
 }
@@ -85,6 +91,8 @@ impl Default for Options {
             cluster_domain: "cluster.local".into(),
             resolv_conf: "/etc/resolv.conf".into(),
             max_pods: 110,
+            allowed_unsafe_sysctls: Vec::new(),
+            thresholds: Thresholds::default(),
             version: concat!("v1.37.1+pintle.", env!("CARGO_PKG_VERSION")).into(),
         }
     }
@@ -99,6 +107,9 @@ pub enum Error {
     /// A directory or the node's identity cannot be read or written.
     #[error("{what}: {error}")]
     Disk { what: String, error: std::io::Error },
+    /// Pods may not be allowed a kernel setting.
+    #[error("{0}")]
+    Sysctl(String),
     /// The node cannot be registered.
     #[error(transparent)]
     Register(#[from] keeper::RegisterError),
@@ -155,6 +166,7 @@ async fn serve(
     std::fs::create_dir_all(&options.log_dir).map_err(disk("the directory of logs"))?;
     let places = facts::Places { root: "/".into(), data: options.root_dir.clone(), images: None };
     let machine = places.machine().map_err(disk("the machine"))?;
+    let sysctls = sysctl::Allowed::new(&machine.kernel, &options.allowed_unsafe_sysctls).map_err(Error::Sysctl)?;
     let node_name = identity.node_name.clone();
 
     let source = Source::Core { component: "kubelet".into(), host: node_name.clone() };
@@ -188,7 +200,7 @@ async fn serve(
             root: options.root_dir.clone(),
             places,
             reserved: Default::default(),
-            thresholds: Default::default(),
+            thresholds: options.thresholds,
         },
         machine: machine.clone(),
         client: client.clone(),
@@ -218,6 +230,7 @@ async fn serve(
             resolv_conf: options.resolv_conf.clone(),
             hosts: "/etc/hosts".into(),
             node_memory: i128::from(machine.memory),
+            kernel: Kernel { sysctls, apparmor: machine.apparmor },
             runtime_name,
         },
         allocatable: Default::default(),

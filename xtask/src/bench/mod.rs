@@ -24,15 +24,18 @@ const IMAGE: &str = "pintle.invalid/bench/nginx:1";
 
 /// Runs everything and prints a table.
 pub fn run(args: &[String]) -> Result<()> {
-    let quick = args.iter().any(|a| a == "--quick");
+    let has = |flag: &str| args.iter().any(|a| a == flag);
+    let (quick, only_pods) = (has("--quick"), has("--only-pods"));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(all(quick))
+    runtime.block_on(all(quick, only_pods))
 }
 
-async fn all(quick: bool) -> Result<()> {
+async fn all(quick: bool, only_pods: bool) -> Result<()> {
     let clock = RealClock::shared();
     let mut figures = Figures::default();
-    start_times(&clock, &mut figures).await.context("start")?;
+    if !only_pods {
+        start_times(&clock, &mut figures).await.context("start")?;
+    }
 
     let mut cluster = Cluster::prepare()?;
     cluster.up(&[]).await?;
@@ -46,6 +49,10 @@ async fn all(quick: bool) -> Result<()> {
     let quiet = Duration::from_secs(if quick { 10 } else { 60 });
     let rounds = if quick { 3 } else { 10 };
     pods::run(&client, &socket, &clock, rounds, &mut figures).await.context("pods")?;
+    if only_pods {
+        println!("{}", figures.table());
+        return Ok(());
+    }
     idle(pid, quiet, &clock, &mut figures).await?;
     load::run(&client, pid, &clock, if quick { 500 } else { 5000 }, &mut figures).await.context("load")?;
     let after = process::usage(pid)?;

@@ -25,6 +25,8 @@ pub struct Machine {
     /// Bytes in huge pages by the size of the page.
     pub huge_pages: BTreeMap<u64, u64>,
     pub kernel: String,
+    /// The kernel enforces AppArmor profiles.
+    pub apparmor: bool,
     pub os_image: String,
     pub boot_id: String,
     /// Empty where the firmware names none.
@@ -48,9 +50,14 @@ pub struct Disk {
 /// What is free now. `None` where the kernel did not tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Levels {
+    /// What there is, free or not; zero where the kernel did not tell.
+    pub memory: u64,
     pub memory_available: Option<u64>,
     pub data: Option<Disk>,
+    /// `None` where images share the disk of `data`, too.
     pub images: Option<Disk>,
+    /// As `memory`.
+    pub pids: u64,
     pub pids_free: Option<u64>,
 }
 
@@ -82,6 +89,7 @@ impl Places {
             storage: disk(&self.data)?.capacity,
             huge_pages: self.huge_pages(),
             kernel: self.line("proc/sys/kernel/osrelease"),
+            apparmor: self.line("sys/module/apparmor/parameters/enabled").starts_with('Y'),
             os_image: os_image(
                 &self.text("etc/os-release").or_else(|_| self.text("usr/lib/os-release")).unwrap_or_default(),
             ),
@@ -94,13 +102,16 @@ impl Places {
 
     /// Reads what is free.
     pub fn levels(&self) -> Levels {
-        let available = self.text("proc/meminfo").ok().and_then(|t| memory(&t).get("MemAvailable").copied());
+        let text = self.text("proc/meminfo").unwrap_or_default();
+        let memory = memory(&text);
         let limit: Option<u64> = self.line("proc/sys/kernel/pid_max").parse().ok();
         let used = tasks(&self.line("proc/loadavg"));
         Levels {
-            memory_available: available,
+            memory: memory.get("MemTotal").copied().unwrap_or(0),
+            memory_available: memory.get("MemAvailable").copied(),
             data: disk(&self.data).ok(),
             images: self.images.as_ref().and_then(|path| disk(path).ok()),
+            pids: limit.unwrap_or(0),
             pids_free: limit.zip(used).map(|(limit, used)| limit.saturating_sub(used)),
         }
     }
@@ -205,8 +216,10 @@ mod tests {
         write("proc/sys/kernel/random/boot_id", "b\n");
         write("proc/sys/kernel/pid_max", "100\n");
         write("proc/loadavg", "0.1 0.2 0.3 2/43 999\n");
+        write("sys/module/apparmor/parameters/enabled", "Y\n");
         let machine = places.machine().expect("read");
         assert_eq!((machine.cpus, machine.memory, machine.swap), (5, 2 << 20, 4096));
+        assert!(machine.apparmor);
         assert_eq!(machine.huge_pages, [(2 << 20, 4 << 20)].into());
         assert_eq!((machine.os_image.as_str(), machine.boot_id.as_str()), ("Some Linux 1", "b"));
         assert!(machine.storage > 0);

@@ -305,6 +305,9 @@ impl Keeper {
             return self.try_register().await.map(Some);
         };
         let images = self.parts.runtime.images().await.ok();
+        if self.parts.settings.places.images.is_none() {
+            self.parts.settings.places.images = self.parts.runtime.image_folder().await.ok().flatten();
+        }
         // The status as it is there, not as we left it: the node controller writes it too, when it
         // hears nothing of us.
         let old = node.status.clone().unwrap_or_default();

@@ -52,7 +52,7 @@ impl Bench {
                 places: places.clone(),
                 reserved: Reserved::default(),
                 // Whatever the machine that runs this test is short of.
-                thresholds: Thresholds { memory_available: 0, plenty: 0, inodes_free: 0, ..Thresholds::default() },
+                thresholds: Thresholds::none(),
             },
             machine: places.machine().expect("a machine"),
             client: Client::new(self.server.handler(), "kubelet"),

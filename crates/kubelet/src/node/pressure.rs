@@ -2,23 +2,50 @@
 
 use std::time::Duration;
 
+use machinery::quantity::Quantity;
 use stdx::clock::Instant;
 
 use super::facts::{Disk, Levels};
 
-/// Below these the node is under pressure. Upstream's hard eviction thresholds, but for `plenty`.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// The least that must be free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// Bytes, or how many.
+    Amount(u64),
+    /// Thousandths of a percent of what there is.
+    Share(u64),
+}
+
+impl Bound {
+    /// A share of so many percent.
+    pub const fn percent(percent: u64) -> Self {
+        Self::Share(percent * 1000)
+    }
+
+    /// What must be free of `all`, rounded down as upstream does.
+    pub fn of(self, all: u64) -> u64 {
+        match self {
+            Self::Amount(amount) => amount,
+            Self::Share(share) => {
+                let part = u128::from(all) * u128::from(share) / 100_000;
+                u64::try_from(part).unwrap_or(u64::MAX)
+            }
+        }
+    }
+}
+
+/// Below these the node is under pressure; what is `None` is not watched. The default is upstream's
+/// for hard eviction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Thresholds {
-    pub memory_available: u64,
-    /// Percent of the capacity, for volumes and logs, then for images.
-    pub data_available: u64,
-    pub images_available: u64,
-    /// A disk with so much left is not full, whatever share of it that is: pressure keeps every new
-    /// pod away, and nothing here evicts pods or removes images to end it.
-    pub plenty: u64,
-    pub inodes_free: u64,
-    /// `None` sets no bound, as upstream does by default.
-    pub pids_free: Option<u64>,
+    pub memory_available: Option<Bound>,
+    /// Of the file system with volumes and logs.
+    pub data_available: Option<Bound>,
+    pub data_inodes_free: Option<Bound>,
+    /// Of the file system with images.
+    pub images_available: Option<Bound>,
+    pub images_inodes_free: Option<Bound>,
+    pub pids_available: Option<Bound>,
     /// Pressure is over only after this long without it, so that the node does not flap.
     pub transition: Duration,
 }
@@ -26,15 +53,72 @@ pub struct Thresholds {
 impl Default for Thresholds {
     fn default() -> Self {
         Self {
-            memory_available: 100 << 20,
-            data_available: 10,
-            images_available: 15,
-            plenty: 1 << 30,
-            inodes_free: 5,
-            pids_free: None,
+            memory_available: Some(Bound::Amount(100 << 20)),
+            data_available: Some(Bound::percent(10)),
+            data_inodes_free: Some(Bound::percent(5)),
+            images_available: Some(Bound::percent(15)),
+            images_inodes_free: Some(Bound::percent(5)),
+            ..Self::none()
+        }
+    }
+}
+
+impl Thresholds {
+    /// Nothing is watched.
+    pub const fn none() -> Self {
+        Self {
+            memory_available: None,
+            data_available: None,
+            data_inodes_free: None,
+            images_available: None,
+            images_inodes_free: None,
+            pids_available: None,
             transition: Duration::from_secs(5 * 60),
         }
     }
+
+    /// Reads `--eviction-hard`: `memory.available<100Mi,nodefs.available<10%`. As upstream, what the
+    /// text does not name is not watched, and neither is what is set to `0%` or `100%`.
+    ///
+    /// # Errors
+    /// When the text is not of that form: says which part of it.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut out = Self::none();
+        let mut seen = Vec::new();
+        for part in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
+            let Some((signal, value)) = part.split_once('<') else {
+                return Err(format!("invalid eviction threshold {part:?}: expected <signal><<quantity>"));
+            };
+            let place = match signal {
+                "memory.available" => &mut out.memory_available,
+                "nodefs.available" => &mut out.data_available,
+                "nodefs.inodesFree" => &mut out.data_inodes_free,
+                "imagefs.available" => &mut out.images_available,
+                "imagefs.inodesFree" => &mut out.images_inodes_free,
+                "pid.available" => &mut out.pids_available,
+                _ => return Err(format!("unsupported eviction signal {signal:?}")),
+            };
+            if seen.contains(&signal) {
+                return Err(format!("eviction signal {signal:?} is given twice"));
+            }
+            seen.push(signal);
+            *place = bound(value)
+                .ok_or_else(|| format!("invalid eviction threshold {part:?}: {value:?} is no positive amount"))?;
+        }
+        Ok(out)
+    }
+}
+
+/// `Some(None)` for shares that switch the signal off.
+fn bound(value: &str) -> Option<Option<Bound>> {
+    let Some(percent) = value.strip_suffix('%') else {
+        let amount = value.parse::<Quantity>().ok()?.value();
+        return u64::try_from(amount).ok().filter(|a| *a > 0).map(|a| Some(Bound::Amount(a)));
+    };
+    let percent: f64 = percent.parse().ok().filter(|p| (0.0..=100.0).contains(p))?;
+    // In range: at most 100,000.
+    let share = (percent * 1000.0).round() as u64;
+    Some((share > 0 && share < 100_000).then_some(Bound::Share(share)))
 }
 
 /// What the node is short of.
@@ -80,21 +164,19 @@ impl Monitor {
 
 /// What is below its threshold right now. What is not known is not below.
 pub fn below(t: &Thresholds, levels: &Levels) -> Pressure {
-    let full = |disk: Option<Disk>, percent: u64| {
+    let is_below = |bound: Option<Bound>, free: u64, all: u64| all > 0 && bound.is_some_and(|b| free < b.of(all));
+    let full = |disk: Option<Disk>, available, inodes_free| {
         disk.is_some_and(|d| {
-            d.available < t.plenty && is_below(d.available, d.capacity, percent)
-                || is_below(d.inodes_free, d.inodes, t.inodes_free)
+            is_below(available, d.available, d.capacity) || is_below(inodes_free, d.inodes_free, d.inodes)
         })
     };
+    let images = levels.images.or(levels.data);
     Pressure {
-        memory: levels.memory_available.is_some_and(|free| free < t.memory_available),
-        disk: full(levels.data, t.data_available) || full(levels.images, t.images_available),
-        pids: levels.pids_free.zip(t.pids_free).is_some_and(|(free, least)| free < least),
+        memory: levels.memory_available.is_some_and(|free| is_below(t.memory_available, free, levels.memory)),
+        disk: full(levels.data, t.data_available, t.data_inodes_free)
+            || full(images, t.images_available, t.images_inodes_free),
+        pids: levels.pids_free.is_some_and(|free| is_below(t.pids_available, free, levels.pids)),
     }
-}
-
-fn is_below(free: u64, of: u64, percent: u64) -> bool {
-    of > 0 && u128::from(free) * 100 < u128::from(of) * u128::from(percent)
 }
 
 #[cfg(test)]
@@ -105,8 +187,14 @@ mod tests {
     fn thresholds() {
         let t = Thresholds::default();
         let disk = |available, inodes_free| Some(Disk { capacity: 100, available, inodes: 100, inodes_free });
-        let fine =
-            Levels { memory_available: Some(1 << 30), data: disk(10, 5), images: disk(15, 5), pids_free: Some(0) };
+        let fine = Levels {
+            memory: 4 << 30,
+            memory_available: Some(1 << 30),
+            data: disk(10, 5),
+            images: disk(15, 5),
+            pids: 100,
+            pids_free: Some(0),
+        };
         assert_eq!(below(&t, &fine), Pressure::default());
         assert_eq!(below(&t, &Levels::default()), Pressure::default());
         for (levels, want) in [
@@ -114,28 +202,56 @@ mod tests {
             (Levels { data: disk(9, 50), ..fine }, (false, true)),
             (Levels { data: disk(50, 4), ..fine }, (false, true)),
             (Levels { images: disk(14, 50), ..fine }, (false, true)),
+            (Levels { images: disk(50, 4), ..fine }, (false, true)),
+            // Images share the disk of the rest.
+            (Levels { data: disk(14, 50), images: None, ..fine }, (false, true)),
             (Levels { data: Some(Disk { capacity: 100, available: 50, ..Disk::default() }), ..fine }, (false, false)),
-            (
-                Levels { data: Some(Disk { capacity: 1 << 40, available: 2 << 30, ..Disk::default() }), ..fine },
-                (false, false),
-            ),
-            (
-                Levels { data: Some(Disk { capacity: 1 << 40, available: 1 << 29, ..Disk::default() }), ..fine },
-                (false, true),
-            ),
         ] {
             let got = below(&t, &levels);
             assert_eq!((got.memory, got.disk), want, "{levels:?}");
         }
-        assert!(below(&Thresholds { pids_free: Some(1), ..t }, &fine).pids);
+        assert!(below(&Thresholds { pids_available: Some(Bound::Amount(1)), ..t }, &fine).pids);
+    }
+
+    #[test]
+    fn the_flag() {
+        let of = |text: &str| Thresholds::parse(text);
+        assert_eq!(of(""), Ok(Thresholds::none()));
+        let upstream = "memory.available<100Mi,nodefs.available<10%,nodefs.inodesFree<5%,imagefs.available<15%,imagefs.inodesFree<5%";
+        assert_eq!(of(upstream), Ok(Thresholds::default()));
+        let own = of("memory.available<1Gi, nodefs.available<2.5%,pid.available<100").expect("thresholds");
+        assert_eq!(own.memory_available, Some(Bound::Amount(1 << 30)));
+        assert_eq!(own.data_available, Some(Bound::Share(2500)));
+        assert_eq!((own.images_available, own.pids_available), (None, Some(Bound::Amount(100))));
+        assert_eq!(of("nodefs.available<0%,imagefs.available<100%"), Ok(Thresholds::none()));
+        for bad in [
+            "memory.available",
+            "memory.available>1Gi",
+            "memory.free<1Gi",
+            "memory.available<-1",
+            "memory.available<0",
+            "nodefs.available<101%",
+            "nodefs.available<-1%",
+            "nodefs.available<x%",
+            "nodefs.available<NaN%",
+            "memory.available<1Gi,memory.available<2Gi",
+        ] {
+            assert!(of(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn shares_are_rounded_down() {
+        assert_eq!((Bound::percent(10).of(109), Bound::percent(10).of(0), Bound::Amount(7).of(3)), (10, 0, 7));
+        assert_eq!(Bound::percent(50).of(u64::MAX), u64::MAX / 2);
     }
 
     #[test]
     fn pressure_ends_late() {
         let mut monitor = Monitor::new(Thresholds::default());
         let (good, bad) = (
-            Levels { memory_available: Some(1 << 30), ..Levels::default() },
-            Levels { memory_available: Some(0), ..Levels::default() },
+            Levels { memory: 4 << 30, memory_available: Some(1 << 30), ..Levels::default() },
+            Levels { memory: 4 << 30, memory_available: Some(0), ..Levels::default() },
         );
         let at = |seconds| Instant(Duration::from_secs(seconds));
         let steps = [(0, good, false), (10, bad, true), (20, good, true), (309, good, true), (310, good, false)];

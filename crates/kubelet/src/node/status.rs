@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::facts::Machine;
 use super::identity::Identity;
-use super::pressure::{Pressure, Thresholds};
+use super::pressure::{Bound, Pressure, Thresholds};
 use super::runtime_state::{Problem, join};
 use crate::runtime::{Health, Image};
 
@@ -109,10 +109,12 @@ pub fn allocatable(inputs: &Inputs<'_>) -> BTreeMap<String, Quantity> {
     let milli = machine.cpus.saturating_mul(1000).saturating_sub(reserved.milli_cpu);
     all.insert("cpu".into(), Quantity::from_milli(i64::try_from(milli).unwrap_or(i64::MAX), Format::Decimal));
     let huge: u64 = machine.huge_pages.values().sum();
-    let kept = reserved.memory.saturating_add(inputs.thresholds.memory_available).saturating_add(huge);
+    let held = |bound: Option<Bound>, all: u64| bound.map_or(0, |b| b.of(all));
+    let free = held(inputs.thresholds.memory_available, machine.memory);
+    let kept = reserved.memory.saturating_add(free).saturating_add(huge);
     all.insert("memory".into(), binary(machine.memory.saturating_sub(kept)));
-    let free = u128::from(machine.storage) * u128::from(inputs.thresholds.data_available) / 100;
-    let kept = reserved.storage.saturating_add(u64::try_from(free).unwrap_or(u64::MAX));
+    let free = held(inputs.thresholds.data_available, machine.storage);
+    let kept = reserved.storage.saturating_add(free);
     all.insert("ephemeral-storage".into(), count(machine.storage.saturating_sub(kept)));
     all
 }

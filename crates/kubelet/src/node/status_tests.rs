@@ -10,6 +10,7 @@ fn machine() -> Machine {
         storage: 1000 << 10,
         huge_pages: [(2 << 20, 0)].into(),
         kernel: "6.1".into(),
+        apparmor: false,
         os_image: "Some Linux".into(),
         boot_id: "boot".into(),
         system_uuid: String::new(),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use ::cri::{Client, Containerd, TaskEventKind, v1};
 use async_trait::async_trait;
 use futures::StreamExt;
+use futures::future::try_join_all;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use stdx::SharedClock;
@@ -229,33 +230,39 @@ impl Runtime for CriRuntime {
             self.client.list_pod_sandbox(Some(sandboxes)),
             self.client.list_containers(Some(containers))
         )?;
-        let mut out = PodState::default();
-        for listed in sandboxes {
-            let status = match self.client.pod_sandbox_status(&listed.id).await {
-                Ok(status) => status,
-                Err(error) if error.is_not_found() => continue,
-                Err(error) => return Err(error),
-            };
-            let ready = status.state() == v1::PodSandboxState::SandboxReady;
-            let options = status.linux.and_then(|l| l.namespaces).and_then(|n| n.options);
-            let network = status.network.unwrap_or_default();
-            let more = network.additional_ips.into_iter().map(|i| i.ip);
-            out.sandboxes.push(Sandbox {
-                id: status.id,
-                attempt: status.metadata.unwrap_or_default().attempt,
-                ready,
-                created_at: time(status.created_at).unwrap_or(Timestamp::UNIX_EPOCH),
-                // A dead sandbox may still be shown with the address it had.
-                ips: std::iter::once(network.ip).chain(more).filter(|ip| ready && !ip.is_empty()).collect(),
-                host_network: options.is_some_and(|o| o.network() == v1::NamespaceMode::Node),
-            });
-        }
-        for listed in containers {
-            out.containers.extend(self.container(listed).await?);
-        }
+        // All at once: each is a question of its own to the runtime.
+        let found = |sandbox: Result<Sandbox>| match sandbox {
+            Ok(sandbox) => Ok(Some(sandbox)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        };
+        let sandboxes = sandboxes.iter().map(|listed| async { found(self.sandbox(&listed.id).await) });
+        let containers = containers.into_iter().map(|listed| self.container(listed));
+        let (sandboxes, containers) = tokio::try_join!(try_join_all(sandboxes), try_join_all(containers))?;
+        let mut out = PodState {
+            sandboxes: sandboxes.into_iter().flatten().collect(),
+            containers: containers.into_iter().flatten().collect(),
+        };
         out.sandboxes.sort_by_key(|s| std::cmp::Reverse(s.created_at));
         out.containers.sort_by_key(|c| std::cmp::Reverse((c.created_at, c.attempt)));
         Ok(out)
+    }
+
+    async fn sandbox(&self, id: &str) -> Result<Sandbox> {
+        let status = self.client.pod_sandbox_status(id).await?;
+        let ready = status.state() == v1::PodSandboxState::SandboxReady;
+        let options = status.linux.and_then(|l| l.namespaces).and_then(|n| n.options);
+        let network = status.network.unwrap_or_default();
+        let more = network.additional_ips.into_iter().map(|i| i.ip);
+        Ok(Sandbox {
+            id: status.id,
+            attempt: status.metadata.unwrap_or_default().attempt,
+            ready,
+            created_at: time(status.created_at).unwrap_or(Timestamp::UNIX_EPOCH),
+            // A dead sandbox may still be shown with the address it had.
+            ips: std::iter::once(network.ip).chain(more).filter(|ip| ready && !ip.is_empty()).collect(),
+            host_network: options.is_some_and(|o| o.network() == v1::NamespaceMode::Node),
+        })
     }
 
     async fn hints(&self, found: mpsc::Sender<Hint>) -> Result<()> {
@@ -336,6 +343,11 @@ impl Runtime for CriRuntime {
 
     async fn image(&self, name: &str) -> Result<Option<Image>> {
         Ok(self.client.image_status(name).await?.map(image))
+    }
+
+    async fn image_folder(&self) -> Result<Option<PathBuf>> {
+        let told = self.client.image_fs_info().await?.image_filesystems.into_iter().find_map(|f| f.fs_id);
+        Ok(told.map(|f| f.mountpoint).filter(|p| !p.is_empty()).map(PathBuf::from))
     }
 
     async fn images(&self) -> Result<Vec<Image>> {

@@ -8,7 +8,7 @@ use ::cri::v1;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use super::{
     Container, ContainerState, Error, Health, Hint, Image, Output, PodState, Result, Runtime, Sandbox, Summary,
@@ -55,6 +55,10 @@ struct World {
     images: BTreeMap<String, Image>,
     missing: std::collections::BTreeSet<String>,
     failing: BTreeMap<&'static str, Error>,
+    /// Calls that are held back until the door opens.
+    held: BTreeMap<&'static str, watch::Receiver<bool>>,
+    /// Calls that wait at a door now.
+    waiting: Vec<&'static str>,
     hints: Vec<mpsc::Sender<Hint>>,
     log: Vec<String>,
 }
@@ -74,6 +78,30 @@ impl Fake {
     /// Undoes [`Fake::fail`].
     pub fn mend(&self, name: &'static str) {
         self.world.lock().failing.remove(name);
+    }
+
+    /// Makes calls of `name` (a sandbox, a start or a pull) wait before they do their work, until
+    /// something is sent: a slow runtime. Dropping the door opens it.
+    pub fn hold(&self, name: &'static str) -> watch::Sender<bool> {
+        let (door, held) = watch::channel(false);
+        self.world.lock().held.insert(name, held);
+        door
+    }
+
+    /// True while a call of `name` waits.
+    pub fn is_held(&self, name: &str) -> bool {
+        self.world.lock().waiting.contains(&name)
+    }
+
+    async fn held(&self, name: &'static str) {
+        let Some(mut door) = self.world.lock().held.get(name).cloned() else { return };
+        self.world.lock().waiting.push(name);
+        // An error says that the door is gone, which opens it.
+        let _ = door.wait_for(|open| *open).await;
+        let mut world = self.world.lock();
+        if let Some(at) = world.waiting.iter().position(|w| *w == name) {
+            world.waiting.swap_remove(at);
+        }
     }
 
     /// An image no registry has.
@@ -191,6 +219,12 @@ impl Runtime for Fake {
         Ok(world.pods.get(uid).map(|(_, p)| p.clone()).unwrap_or_default())
     }
 
+    async fn sandbox(&self, id: &str) -> Result<Sandbox> {
+        let mut world = self.call("sandbox", id)?;
+        let found = world.sandbox_of(id).and_then(|p| p.sandboxes.iter().find(|s| s.id == id).cloned());
+        found.ok_or_else(|| Error::NotFound(format!("sandbox {id:?}: not found")))
+    }
+
     async fn hints(&self, found: mpsc::Sender<Hint>) -> Result<()> {
         self.call("hints", "")?.hints.push(found.clone());
         found.closed().await;
@@ -198,6 +232,7 @@ impl Runtime for Fake {
     }
 
     async fn run_sandbox(&self, config: v1::PodSandboxConfig, _: &str) -> Result<String> {
+        self.held("run_sandbox").await;
         let meta = config.metadata.unwrap_or_default();
         let mut world = self.call("run_sandbox", &format!("{} {}", meta.name, meta.attempt))?;
         let id = world.id("sb");
@@ -282,6 +317,7 @@ impl Runtime for Fake {
     }
 
     async fn start_container(&self, id: &str) -> Result<()> {
+        self.held("start_container").await;
         let mut world = self.call("start_container", id)?;
         let at = world.stamp();
         let c = world.find(id)?;
@@ -324,11 +360,16 @@ impl Runtime for Fake {
         Ok(world.images.get(name).or_else(|| world.images.values().find(|i| i.id == name)).cloned())
     }
 
+    async fn image_folder(&self) -> Result<Option<std::path::PathBuf>> {
+        self.call("image_folder", "").map(|_| None)
+    }
+
     async fn images(&self) -> Result<Vec<Image>> {
         Ok(self.call("images", "")?.images.values().cloned().collect())
     }
 
     async fn pull(&self, name: &str, _: Option<v1::AuthConfig>, _: Option<v1::PodSandboxConfig>) -> Result<String> {
+        self.held("pull").await;
         let mut world = self.call("pull", name)?;
         if world.missing.contains(name) {
             return Err(Error::NotFound(format!("failed to pull and unpack image {name:?}: {name}: not found")));

@@ -8,6 +8,7 @@ pub mod fake;
 pub mod labels;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ::cri::v1;
@@ -168,6 +169,8 @@ pub trait Runtime: Send + Sync + 'static {
     async fn list(&self) -> Result<BTreeMap<String, Summary>>;
     /// One pod in full.
     async fn pod(&self, uid: &str) -> Result<PodState>;
+    /// One sandbox.
+    async fn sandbox(&self, id: &str) -> Result<Sandbox>;
     /// Waits for the next hint. `Unimplemented` when this runtime gives none.
     async fn hints(&self, found: tokio::sync::mpsc::Sender<Hint>) -> Result<()>;
 
@@ -198,6 +201,8 @@ pub trait Runtime: Send + Sync + 'static {
 
     /// An image, if it is there.
     async fn image(&self, name: &str) -> Result<Option<Image>>;
+    /// The directory that holds images, where the runtime tells.
+    async fn image_folder(&self) -> Result<Option<PathBuf>>;
     /// All images.
     async fn images(&self) -> Result<Vec<Image>>;
     /// Fetches an image; gives its id.

@@ -10,6 +10,7 @@ use crate::pod::{BoundPod, is_restartable_init};
 use crate::probe::threshold::{Kind, Verdict};
 use crate::runtime::{Container, ContainerState, PodState};
 use crate::sync::plan::{Verdicts, should_start};
+use crate::unsupported;
 
 /// Why a container that should run does not: reason and message of its waiting state.
 pub type Waiting = BTreeMap<String, (String, String)>;
@@ -42,6 +43,17 @@ pub fn containers(facts: &Facts) -> Vec<core::ContainerStatus> {
 pub fn init_containers(facts: &Facts) -> Vec<core::ContainerStatus> {
     let before = facts.before.init_container_statuses.as_deref().unwrap_or_default();
     facts.pod.init_containers().iter().map(|c| one(facts, c, before, true)).collect()
+}
+
+/// The statuses of the ephemeral containers: none of them starts here, and each says so.
+pub fn ephemeral_containers(pod: &BoundPod) -> Option<Vec<core::ContainerStatus>> {
+    let statuses = unsupported::ephemeral(pod).map(|container| core::ContainerStatus {
+        name: container.name.clone(),
+        image: container.image.clone().unwrap_or_default(),
+        state: Some(waiting("CreateContainerConfigError", unsupported::EPHEMERAL)),
+        ..core::ContainerStatus::default()
+    });
+    Some(statuses.collect::<Vec<_>>()).filter(|s| !s.is_empty())
 }
 
 fn one(

@@ -61,10 +61,17 @@ pub fn generate(inputs: &Inputs) -> core::PodStatus {
             phase => phase.to_owned(),
         },
     };
+    // An end is told only once nothing runs: whoever replaces the pod must not find it still at work.
+    let ends = ended.is_none() && matches!(phase.as_str(), "Succeeded" | "Failed");
+    let phase = match &before.phase {
+        _ if !ends || terminal => phase,
+        Some(before) => before.clone(),
+        None => "Pending".to_owned(),
+    };
     if before.phase.as_deref() != Some(&phase) {
         (status.reason, status.message) = (None, None);
     }
-    if let Some(cause) = life.cause() {
+    if let Some(cause) = life.cause().filter(|_| terminal) {
         status.reason = Some(cause.reason.clone());
         status.message = Some(cause.message.clone());
     }
@@ -90,12 +97,13 @@ pub fn generate(inputs: &Inputs) -> core::PodStatus {
     addresses(inputs, &mut status);
     status.container_statuses = Some(regular);
     status.init_container_statuses = Some(init).filter(|s| !s.is_empty());
+    status.ephemeral_container_statuses = containers::ephemeral_containers(pod);
     status
 }
 
 /// The status of a pod that the node refused: nothing of it ever ran.
 fn rejected(inputs: &Inputs) -> Option<core::PodStatus> {
-    let cause = inputs.life.cause()?;
+    let cause = inputs.life.cause().filter(|_| inputs.life.is_terminated())?;
     let never_ran = inputs.seen.is_empty() && inputs.before.container_statuses.as_ref().is_none_or(Vec::is_empty);
     if !never_ran {
         return None;

@@ -110,8 +110,32 @@ fn phases_follow_containers() {
     for (policy, containers, want) in rows {
         let pod = two(policy);
         let containers = containers.iter().map(|(name, state, code)| container(&pod, name, *state, *code)).collect();
-        assert_eq!(Case::new(&pod, containers).line(), *want, "{policy}");
+        let mut case = Case::new(&pod, containers);
+        if want.starts_with("Succeeded") || want.starts_with("Failed") {
+            case.life = Phase::Terminated { cause: None };
+        }
+        assert_eq!(case.line(), *want, "{policy}");
     }
+}
+
+#[test]
+fn an_end_is_told_when_nothing_runs() {
+    let pod = two("Never");
+    let mut case = Case::new(&pod, vec![container(&pod, "a", Exited, 0), container(&pod, "b", Exited, 1)]);
+    case.before.phase = Some("Running".into());
+    let line = |phase: &str| format!("{phase} ready=False a:Completed=0-0 b:Error=1-0");
+    assert_eq!(case.line(), line("Running"), "its sandbox may still end");
+    case.life = Phase::Terminating { grace: 1, cause: None };
+    assert_eq!(case.line(), line("Running"));
+    case.life = Phase::Terminated { cause: None };
+    assert_eq!(case.line(), line("Failed"));
+    let cause = Some(Cause { reason: "Evicted".into(), message: "m".into() });
+    case.life = Phase::Terminating { grace: 1, cause: cause.clone() };
+    let status = case.status();
+    assert_eq!((status.phase.as_deref(), status.reason), (Some("Running"), None));
+    case.life = Phase::Terminated { cause };
+    let status = case.status();
+    assert_eq!((status.phase.as_deref(), status.reason.as_deref()), (Some("Failed"), Some("Evicted")));
 }
 
 #[test]

@@ -13,3 +13,7 @@ pub mod worker;
 mod real;
 #[cfg(test)]
 mod sim;
+#[cfg(test)]
+mod sim_deadlines;
+#[cfg(test)]
+mod sim_unsupported;

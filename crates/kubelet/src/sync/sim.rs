@@ -46,6 +46,11 @@ impl FakeCluster {
         *self.pod.lock() = Some(pod);
     }
 
+    /// True once the pod is gone.
+    pub fn is_gone(&self) -> bool {
+        self.pod.lock().is_none()
+    }
+
     /// A ConfigMap there is.
     pub fn set_config_map(&self, name: &str, map: api::types::core::v1::ConfigMap) {
         self.objects.lock().config_maps.insert(name.into(), Arc::new(map));
@@ -136,20 +141,20 @@ impl Cluster for FakeCluster {
     }
 }
 
-struct Sim {
-    clock: ManualClock,
+pub struct Sim {
+    pub clock: ManualClock,
     rng: Rng,
-    runtime: Fake,
-    cluster: FakeCluster,
-    report: FakeReport,
+    pub runtime: Fake,
+    pub cluster: FakeCluster,
+    pub report: FakeReport,
     root: tempfile::TempDir,
     mounts: FakeMounts,
     mail: Arc<Mailbox>,
     view: watch::Receiver<View>,
-    task: AbortOnDropHandle<()>,
+    pub task: AbortOnDropHandle<()>,
 }
 
-const UID: &str = "u-1";
+pub const UID: &str = "u-1";
 
 fn context(
     clock: &ManualClock,
@@ -182,7 +187,7 @@ fn context(
 }
 
 impl Sim {
-    fn new(seed: u64, spec: Value) -> Self {
+    pub fn new(seed: u64, spec: Value) -> Self {
         let clock = ManualClock::new(Timestamp::from_second(1_000_000).expect("a time"));
         let (rng, runtime, cluster) = (Rng::seeded(seed), Fake::default(), FakeCluster::default());
         let (report, mounts) = (FakeReport::default(), FakeMounts::default());
@@ -208,7 +213,7 @@ impl Sim {
     }
 
     /// The watch shows the object.
-    fn show(&self) {
+    pub fn show(&self) {
         match self.cluster.get() {
             Some(pod) => self.mail.put(|inbox| inbox.pod = Some(pod)),
             None => self.mail.put(|inbox| inbox.gone = true),
@@ -245,7 +250,7 @@ impl Sim {
     }
 
     /// Lets everything happen until `done`, moving the clock to the next timer when nothing else does.
-    async fn until(&self, what: &str, done: impl Fn(&Self) -> bool) {
+    pub async fn until(&self, what: &str, done: impl Fn(&Self) -> bool) {
         let real = stdx::clock::RealClock::shared();
         let limit = real.now() + Duration::from_secs(20);
         loop {
@@ -279,13 +284,13 @@ impl Sim {
         self.runtime.seen(UID).container(name).is_some_and(|c| c.state == ContainerState::Running)
     }
 
-    fn is_ready(&self) -> bool {
+    pub fn is_ready(&self) -> bool {
         let status = self.cluster.status();
         status.conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True")
     }
 }
 
-fn two(policy: &str) -> Value {
+pub fn two(policy: &str) -> Value {
     json!({"restartPolicy": policy, "terminationGracePeriodSeconds": 3,
         "containers": [{"name": "a", "image": "x:1"}, {"name": "b", "image": "x:1",
             "volumeMounts": [{"name": "v", "mountPath": "/v"}]}],

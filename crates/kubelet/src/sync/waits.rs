@@ -9,6 +9,7 @@ use crate::probe::threshold::{Kind, Verdict};
 use crate::report::Wait;
 use crate::runtime::{ContainerState, PodState};
 use crate::status::containers::Waiting;
+use crate::unsupported;
 
 /// What is looked at.
 pub struct Facts<'a> {
@@ -20,6 +21,8 @@ pub struct Facts<'a> {
     pub told: &'a BTreeMap<(String, Kind), Told>,
     /// Why the runtime cannot be asked.
     pub runtime_error: Option<&'a str>,
+    /// A start is under way.
+    pub starting: bool,
 }
 
 /// All that the pod waits for, one entry per code.
@@ -31,6 +34,10 @@ pub fn waits(facts: &Facts) -> Vec<Wait> {
     match facts.life {
         Phase::Terminated { .. } => return out,
         Phase::Terminating { grace, .. } => {
+            if facts.starting {
+                let text = "a start that was under way has not ended yet".to_owned();
+                push(&mut out, Wait { code: "Termination", on: "the container runtime".into(), text });
+            }
             for container in facts.seen.containers.iter().filter(|c| c.may_run()) {
                 let text = format!("ends within {grace} s");
                 push(&mut out, Wait { code: "Termination", on: format!("container {}", container.name), text });
@@ -56,6 +63,10 @@ pub fn waits(facts: &Facts) -> Vec<Wait> {
             _ => ("ContainerStart", format!("container {name}")),
         };
         push(&mut out, Wait { code, on, text: message.clone() });
+    }
+    for container in unsupported::ephemeral(facts.pod) {
+        let on = format!("ephemeral container {}", container.name);
+        push(&mut out, Wait { code: "ContainerConfig", on, text: unsupported::EPHEMERAL.into() });
     }
     for told in facts.told.values() {
         let running = facts.seen.by_id(&told.container_id).is_some_and(|c| c.state == ContainerState::Running);
@@ -126,6 +137,7 @@ mod tests {
             waiting: &waiting,
             told: &told,
             runtime_error: None,
+            starting: false,
         };
         let lines = |facts: &Facts| {
             waits(facts).into_iter().map(|w| format!("{}: {}: {}", w.code, w.on, w.text)).collect::<Vec<_>>()
@@ -140,5 +152,9 @@ mod tests {
         let life = Phase::Terminating { grace: 7, cause: None };
         facts.life = &life;
         assert_eq!(lines(&facts), ["Termination: container c: ends within 7 s"]);
+        let nothing = PodState::default();
+        (facts.seen, facts.starting) = (&nothing, true);
+        let want = "Termination: the container runtime: a start that was under way has not ended yet";
+        assert_eq!(lines(&facts), [want]);
     }
 }

@@ -215,6 +215,7 @@ impl Cluster {
             address: Some(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), KUBELET_PORT)),
             serving: Some(identities.kubelet_server(name, address)?),
             client_ca: Some(identities.client_roots()?),
+            thresholds: self.args.eviction_hard,
             version: VERSION.to_owned(),
             ..kubelet::Options::default()
         };

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use clap::Args;
+use kubelet::node::pressure::Thresholds;
 use stdx::{Rng, SharedClock};
 
 use crate::VERSION;
@@ -58,6 +59,13 @@ pub struct Kubelet {
     /// Pods this node runs at most.
     #[arg(long, default_value_t = 110, value_name = "COUNT")]
     max_pods: u32,
+    /// Kernel settings pods may have beside the safe ones (comma separated; `*` at the end: any).
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    allowed_unsafe_sysctls: Vec<String>,
+    /// Below what the node reports pressure, e.g. `memory.available<100Mi,nodefs.available<10%`; what
+    /// is not named is not watched. Upstream's defaults unless given.
+    #[arg(long, value_name = "SIGNAL<AMOUNT", value_parser = Thresholds::parse)]
+    eviction_hard: Option<Thresholds>,
 }
 
 fn read(path: &Path) -> Result<Vec<u8>> {
@@ -91,6 +99,8 @@ pub async fn run(args: Kubelet, clock: SharedClock) -> Result<()> {
         cluster_dns: args.cluster_dns.clone(),
         cluster_domain: args.cluster_domain.clone(),
         max_pods: args.max_pods,
+        allowed_unsafe_sysctls: args.allowed_unsafe_sysctls.clone(),
+        thresholds: args.eviction_hard.unwrap_or_default(),
         version: VERSION.to_owned(),
         ..kubelet::Options::default()
     };

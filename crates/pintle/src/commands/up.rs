@@ -13,6 +13,7 @@ use clap::{Args, ValueEnum};
 use host::journal::Journal;
 use host::process::ProcessId;
 use ipnet::IpNet;
+use kubelet::node::pressure::Thresholds;
 use stdx::SharedClock;
 
 use crate::cluster::run::Cluster;
@@ -66,6 +67,10 @@ pub struct Up {
     /// The Node's address; that of the default route unless set.
     #[arg(long, value_name = "IP")]
     pub node_ip: Option<IpAddr>,
+    /// Below what the node reports pressure and takes no new pods. Unlike upstream's shares of the
+    /// disk, these amounts suit a laptop whose disk is nearly full.
+    #[arg(long, value_name = "SIGNAL<AMOUNT", value_parser = Thresholds::parse, default_value = EVICTION_HARD)]
+    pub eviction_hard: Thresholds,
     /// Do not merge a context `pintle` into your kubeconfig.
     #[arg(long)]
     pub no_user_kubeconfig: bool,
@@ -91,6 +96,9 @@ impl Up {
         format!("https://{host}:{}", self.secure_port)
     }
 }
+
+/// Where pressure begins on a machine that does other things, too.
+const EVICTION_HARD: &str = "memory.available<100Mi,nodefs.available<1Gi,nodefs.inodesFree<5%,imagefs.available<1Gi";
 
 /// The line that ends the progress of the process in the background.
 pub const READY: &str = "\u{4}";

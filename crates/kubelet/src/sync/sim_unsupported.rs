@@ -1,0 +1,96 @@
+//! Pods that ask for what this kubelet cannot do.
+
+use serde_json::{Value, json};
+
+use super::sim::{Sim, UID, two};
+
+#[tokio::test]
+async fn what_nothing_here_can_do_is_said() {
+    let with = |more: Value| {
+        let mut spec = two("Always");
+        let fields = more.as_object().expect("an object").clone();
+        spec.as_object_mut().expect("an object").extend(fields);
+        spec
+    };
+    let volume = |source: Value| {
+        let mut volume = source;
+        volume["name"] = json!("v");
+        with(json!({"volumes": [volume]}))
+    };
+    let unsupported = |kind: &str| format!("volumes of kind {kind} are not supported by this kubelet");
+    let mount = |why: &str| format!("!FailedMount MountVolume.SetUp failed for volume \"v\" : {why}");
+    let huge = "emptyDir on medium HugePages is not supported by this kubelet";
+    let bundle = "projected source clusterTrustBundle is not supported by this kubelet";
+    let class = "runtimeclass.node.k8s.io \"kata\" not found";
+    let claims = "resource claims are not supported by this kubelet: the pod asks for gpu";
+    let users = "user namespaces (hostUsers: false) are not supported by this kubelet";
+    let rows = [
+        (
+            volume(json!({"persistentVolumeClaim": {"claimName": "c"}})),
+            "Mount",
+            mount(&unsupported("persistentVolumeClaim")),
+        ),
+        (volume(json!({"csi": {"driver": "d"}})), "Mount", mount(&unsupported("csi"))),
+        (
+            volume(json!({"ephemeral": {"volumeClaimTemplate": {"spec": {}}}})),
+            "Mount",
+            mount(&unsupported("ephemeral")),
+        ),
+        (volume(json!({"nfs": {"server": "s", "path": "/"}})), "Mount", mount(&unsupported("nfs"))),
+        (volume(json!({"image": {"reference": "r"}})), "Mount", mount(&unsupported("image"))),
+        (volume(json!({"emptyDir": {"medium": "HugePages"}})), "Mount", mount(huge)),
+        (
+            volume(json!({"projected": {"sources": [{"clusterTrustBundle": {"name": "b", "path": "p"}}]}})),
+            "Mount",
+            mount(bundle),
+        ),
+        (
+            with(json!({"runtimeClassName": "kata"})),
+            "Sandbox",
+            format!("!FailedCreatePodSandBox Failed to create pod sandbox: {class}"),
+        ),
+        (
+            with(json!({"hostUsers": false})),
+            "Sandbox",
+            format!("!FailedCreatePodSandBox Failed to create pod sandbox: {users}"),
+        ),
+        (
+            with(json!({"resourceClaims": [{"name": "gpu"}]})),
+            "Devices",
+            format!("!FailedPrepareDynamicResources Failed to prepare dynamic resources: {claims}"),
+        ),
+    ];
+    for (spec, code, event) in rows {
+        let sim = Sim::new(10, spec.clone());
+        sim.until(&event, |s| {
+            let waits = s.report.waiting.lock().get(UID).cloned().unwrap_or_default();
+            s.report.events.lock().contains(&event) && waits.iter().any(|w| w.code == code)
+        })
+        .await;
+        assert!(sim.runtime.seen(UID).containers.is_empty(), "nothing runs: {spec}");
+        assert_eq!(sim.cluster.status().phase.as_deref(), Some("Pending"));
+    }
+}
+
+#[tokio::test]
+async fn an_ephemeral_container_says_that_it_will_not_start() {
+    let sim = Sim::new(11, two("Always"));
+    sim.until("ready", |s| s.is_ready()).await;
+    sim.cluster.change(|pod| pod["spec"]["ephemeralContainers"] = json!([{"name": "debug", "image": "x:1"}]));
+    sim.show();
+    sim.until("told", |s| {
+        let status = s.cluster.status();
+        let told = status.ephemeral_container_statuses.iter().flatten().find(|c| c.name == "debug");
+        told.and_then(|c| c.state.as_ref()?.waiting.as_ref()?.reason.clone()).as_deref()
+            == Some("CreateContainerConfigError")
+    })
+    .await;
+    let event = "!Failed [debug] Error: ephemeral containers are not supported by this kubelet";
+    assert_eq!(sim.report.events.lock().iter().filter(|e| *e == event).count(), 1);
+    let waits = sim.report.waiting.lock().get(UID).cloned().unwrap_or_default();
+    assert_eq!(
+        waits.iter().map(|w| (w.code, w.on.as_str())).collect::<Vec<_>>(),
+        [("ContainerConfig", "ephemeral container debug")]
+    );
+    assert!(sim.is_ready(), "the others run on");
+}

@@ -1,0 +1,392 @@
+//! Carrying out a plan: kill, cgroup, volumes, sandbox, then container after container.
+//!
+//! A start can be halted. It then begins nothing more: what may take long (a pull, a hook, the API
+//! server) is let go at once, a call to the runtime is waited for.
+
+mod container;
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::cri::v1;
+use api::types::core::v1::Volume;
+use client::events::Type;
+use parking_lot::Mutex;
+use stdx::clock::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::crash::{self, CrashLoop};
+use super::mailbox::Mailbox;
+use super::plan::{Plan, Sandbox};
+use super::stop;
+use crate::container::env::Objects;
+use crate::container::{dns, sandbox};
+use crate::context::{Context, blocking};
+use crate::image::puller::Tries;
+use crate::pod::BoundPod;
+use crate::report::Wait;
+use crate::runtime::PodState;
+use crate::unsupported;
+use crate::volume::atomic::Payload;
+use crate::volume::files::{self, Needs, TokenKey};
+
+/// What a pod remembers between steps.
+pub struct Memory {
+    pub crash: CrashLoop,
+    pub tries: Arc<Mutex<Tries>>,
+    /// When each container was first seen to have ended.
+    pub ended: HashMap<String, Instant>,
+    /// Tokens, and when each is to be renewed.
+    pub tokens: BTreeMap<TokenKey, (String, Instant)>,
+    /// Sandboxes and containers that could not be created in a row: their names may be taken by
+    /// ones the runtime does not show.
+    pub failed_creations: u32,
+    /// The volumes are as the objects say.
+    pub volumes_fresh: bool,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self {
+            crash: CrashLoop::new(crash::POLICY),
+            tries: Arc::default(),
+            ended: HashMap::new(),
+            tokens: BTreeMap::new(),
+            failed_creations: 0,
+            volumes_fresh: false,
+        }
+    }
+}
+
+impl Memory {
+    /// When the first token is to be renewed.
+    pub fn next_renewal(&self) -> Option<Instant> {
+        self.tokens.values().map(|(_, at)| *at).min()
+    }
+}
+
+/// Why a step could not be completed, and when to try again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retry {
+    /// After the pod's own back-off.
+    BackOff,
+    /// At a time.
+    At(Instant),
+}
+
+/// What became of a step.
+pub type Outcome = Result<(), Retry>;
+
+/// One step.
+pub struct Start {
+    /// Cancelled, the step begins nothing more.
+    pub halt: CancellationToken,
+    pub ctx: Arc<Context>,
+    pub pod: Arc<BoundPod>,
+    pub plan: Plan,
+    pub seen: PodState,
+    pub mail: Arc<Mailbox>,
+    pub memory: Arc<Mutex<Memory>>,
+}
+
+/// A prepared sandbox.
+struct Place {
+    id: String,
+    config: v1::PodSandboxConfig,
+    state: PodState,
+    objects: Objects,
+}
+
+impl Start {
+    /// Carries the plan out as far as it goes.
+    pub async fn run(self) -> Outcome {
+        let (ctx, pod) = (&self.ctx, &self.pod);
+        if let Err(error) = Box::pin(stop::condemned(ctx, pod, &self.seen, &self.plan.kill)).await {
+            self.event(None, Type::Warning, "FailedKillPod", format!("error killing pod: {error}"));
+            return Err(Retry::BackOff);
+        }
+        if !self.plan.kill.is_empty() {
+            self.mail.runtime();
+        }
+        self.claims()?;
+        let ((), objects) = tokio::join!(self.cgroup(), self.volumes());
+        let objects = objects?;
+        self.passed("volumes made");
+        let place = Box::pin(self.sandbox(objects)).await?;
+        let init = self.plan.init.iter().filter_map(|i| pod.init_containers().get(*i));
+        let main = self.plan.start.iter().filter_map(|i| pod.containers().get(*i));
+        let mut retry: Outcome = Ok(());
+        for spec in init.chain(main) {
+            // One that cannot start does not keep the others from starting.
+            retry = earlier(retry, Box::pin(self.container(spec, &place)).await);
+        }
+        self.mail.activity(None);
+        if !place.state.containers.is_empty() {
+            if let Ok(state) = ctx.runtime.pod(&pod.uid).await {
+                if let Err(error) = stop::collect(ctx, &state).await {
+                    tracing::warn!(pod = %pod.full_name(), %error, "cannot remove old containers");
+                }
+            }
+        }
+        retry
+    }
+
+    /// A line for whoever measures where a start's time goes.
+    fn passed(&self, what: &str) {
+        tracing::debug!(pod = %self.pod.full_name(), "{what}");
+    }
+
+    /// `work`, unless the step is halted first.
+    async fn unless_halted<T>(&self, work: impl Future<Output = T>) -> Result<T, Retry> {
+        tokio::select! {
+            biased;
+            () = self.halt.cancelled() => Err(Retry::BackOff),
+            done = work => Ok(done),
+        }
+    }
+
+    /// Nothing more is begun once the step is halted.
+    fn go_on(&self) -> Outcome {
+        if self.halt.is_cancelled() { Err(Retry::BackOff) } else { Ok(()) }
+    }
+
+    /// Devices that nothing here can prepare keep the pod from starting.
+    fn claims(&self) -> Outcome {
+        let Some(why) = unsupported::claims(&self.pod) else { return Ok(()) };
+        let text = format!("Failed to prepare dynamic resources: {why}");
+        self.event(None, Type::Warning, "FailedPrepareDynamicResources", text);
+        self.mail.activity(Some(Wait { code: "Devices", on: "the pod's resource claims".into(), text: why }));
+        Err(Retry::BackOff)
+    }
+
+    fn event(&self, container: Option<&str>, kind: Type, reason: &str, message: String) {
+        self.ctx.report.event(&self.pod, container, kind, reason, message);
+    }
+
+    async fn cgroup(&self) {
+        let Some(cgroups) = self.ctx.cgroups.clone() else { return };
+        let pod = self.pod.clone();
+        // The containers' own limits hold all the same, so a refusal is no reason not to run.
+        match blocking(move || cgroups.ensure(&pod)).await.and_then(|done| done) {
+            Ok(()) => {}
+            Err(error) => tracing::warn!(pod = %self.pod.full_name(), %error, "cgroup not set up"),
+        }
+    }
+
+    /// Makes the volumes what the objects say; gives the objects.
+    async fn volumes(&self) -> Result<Objects, Retry> {
+        let (ctx, pod) = (&self.ctx, &self.pod);
+        let needs = files::needs(pod);
+        let asked = async { tokio::join!(ctx.cluster.objects(pod, &needs), self.tokens(&needs)).0 };
+        let objects = match self.unless_halted(asked).await? {
+            Ok(objects) => objects,
+            Err(error) => {
+                let text = format!("cannot read the pod's ConfigMaps and Secrets: {error}");
+                self.mail.activity(Some(Wait { code: "Objects", on: "the API server".into(), text }));
+                return Err(Retry::BackOff);
+            }
+        };
+        // Until told otherwise; a change that comes in while we work makes it stale again.
+        self.memory.lock().volumes_fresh = true;
+        if let Err((name, why)) = self.set_up(&objects).await {
+            let text = format!("MountVolume.SetUp failed for volume \"{name}\" : {why}");
+            self.event(None, Type::Warning, "FailedMount", text);
+            self.mail.activity(Some(Wait { code: "Mount", on: format!("volume {name}"), text: why }));
+            self.memory.lock().volumes_fresh = false;
+            return Err(Retry::BackOff);
+        }
+        Ok(objects)
+    }
+
+    /// Makes the volumes that containers use, in one piece of blocking work; the error is the name of
+    /// the first that cannot be made, and why.
+    async fn set_up(&self, objects: &Objects) -> Result<(), (String, String)> {
+        let (ctx, pod) = (&self.ctx, &self.pod);
+        let used = |volume: &&Volume| {
+            pod.all_containers().any(|c| {
+                let mounts = c.volume_mounts.iter().flatten().map(|m| &m.name);
+                mounts.chain(c.volume_devices.iter().flatten().map(|d| &d.name)).any(|n| *n == volume.name)
+            })
+        };
+        let mut made: Vec<(Volume, Option<Payload>)> = Vec::new();
+        let mut failed = None;
+        for volume in pod.spec().volumes.iter().flatten().filter(used) {
+            match self.payload(volume, objects) {
+                Ok(payload) => made.push((volume.clone(), payload)),
+                Err(why) => {
+                    failed = Some((volume.name.clone(), why));
+                    break;
+                }
+            }
+        }
+        let group = pod.spec().security_context.as_ref().and_then(|s| s.fs_group);
+        let group = group.and_then(|g| u32::try_from(g).ok());
+        let (layout, uid, version) = (ctx.layout.clone(), pod.uid.clone(), self.version());
+        let work = move || {
+            made.iter().try_for_each(|(volume, payload)| {
+                let done = layout.set_up(&uid, volume, payload.as_ref(), &version, group);
+                done.map_err(|why| (volume.name.clone(), why))
+            })
+        };
+        blocking(work).await.unwrap_or_else(|e| Err(("of the pod".to_owned(), e.to_string())))?;
+        failed.map_or(Ok(()), Err)
+    }
+
+    fn payload(&self, volume: &Volume, objects: &Objects) -> Result<Option<Payload>, String> {
+        if let Some(why) = unsupported::volume(volume) {
+            return Err(why);
+        }
+        if !files::is_files(volume) {
+            return Ok(None);
+        }
+        let tokens = self.memory.lock().tokens.iter().map(|(k, (t, _))| (k.clone(), t.clone())).collect();
+        let place = self.ctx.place(&self.pod, &self.seen);
+        files::render(volume, &files::Inputs { pod: &self.pod, objects, tokens: &tokens, place: &place }).map(Some)
+    }
+
+    /// A name for this state of a volume that was not used before.
+    fn version(&self) -> String {
+        let wall = self.ctx.clock.wall();
+        let stamp = jiff::fmt::strtime::format("%Y_%m_%d_%H_%M_%S", wall).unwrap_or_default();
+        format!("{stamp}.{}", self.ctx.rng.below(u64::from(u32::MAX)))
+    }
+
+    /// Fetches the tokens that are missing or due. One that cannot be renewed serves on; one that
+    /// cannot be had shows as a volume that cannot be made.
+    async fn tokens(&self, needs: &Needs) {
+        let clock = &self.ctx.clock;
+        self.memory.lock().tokens.retain(|key, _| needs.tokens.contains(key));
+        for key in &needs.tokens {
+            let known = self.memory.lock().tokens.get(key).cloned();
+            if known.as_ref().is_some_and(|(_, renew)| clock.now() < *renew) {
+                continue;
+            }
+            match self.ctx.cluster.token(&self.pod, key).await {
+                Ok(token) => {
+                    let life = token.expires.duration_since(clock.wall()).unsigned_abs();
+                    // At 80 % of its life, and daily.
+                    let renew = clock.now() + (life.mul_f64(0.8)).min(Duration::from_secs(86_400));
+                    self.memory.lock().tokens.insert(key.clone(), (token.token, renew));
+                }
+                Err(error) => {
+                    tracing::warn!(pod = %self.pod.full_name(), audience = key.audience, %error, "no token");
+                    if let Some((token, _)) = known {
+                        let again = clock.now() + Duration::from_secs(10);
+                        self.memory.lock().tokens.insert(key.clone(), (token, again));
+                    } else {
+                        let on = "a service account token".to_owned();
+                        self.mail.activity(Some(Wait { code: "Token", on, text: error.to_string() }));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The sandbox to start containers in: the one there is, or a new one.
+    async fn sandbox(&self, objects: Objects) -> Result<Place, Retry> {
+        let (ctx, pod) = (&self.ctx, &self.pod);
+        self.go_on()?;
+        let (attempt, changed) = match &self.plan.sandbox {
+            Sandbox::Keep(id) => {
+                let attempt = self.seen.sandboxes.iter().find(|s| s.id == *id).map_or(0, |s| s.attempt);
+                let config = self.sandbox_config(attempt, false).await;
+                return Ok(Place { id: id.clone(), config, state: self.seen.clone(), objects });
+            }
+            Sandbox::Finish => return Err(Retry::BackOff),
+            Sandbox::Create { attempt, changed } => (*attempt, *changed),
+        };
+        if let Some(why) = unsupported::sandbox(pod) {
+            return Err(self.no_sandbox(&why));
+        }
+        if changed {
+            let text = "Pod sandbox changed, it will be killed and re-created.";
+            self.event(None, Type::Normal, "SandboxChanged", text.into());
+            if let Err(error) = stop::pod(ctx, pod, &self.seen, pod.grace_seconds()).await {
+                self.event(None, Type::Warning, "FailedKillPod", format!("error killing pod: {error}"));
+                return Err(Retry::BackOff);
+            }
+        }
+        let extra = self.memory.lock().failed_creations.saturating_sub(1);
+        let attempt = attempt.saturating_add(extra);
+        let config = self.sandbox_config(attempt, true).await;
+        let directory = PathBuf::from(&config.log_directory);
+        if let Err(error) = blocking(move || std::fs::create_dir_all(directory)).await.and_then(|done| done) {
+            return Err(self.no_sandbox(&format!("cannot make the log directory: {error}")));
+        }
+        self.mail.activity(Some(Wait {
+            code: "Sandbox",
+            on: "the pod's sandbox".into(),
+            text: "being created".into(),
+        }));
+        self.go_on()?;
+        match ctx.runtime.run_sandbox(config.clone(), "").await {
+            Ok(id) => {
+                self.memory.lock().failed_creations = 0;
+                ctx.owners.learn_ids(&pod.uid, [&id].into_iter());
+                let made = ctx.runtime.sandbox(&id).await.map_err(|_| Retry::BackOff)?;
+                self.passed("sandbox runs");
+                let mut state = self.seen.clone();
+                state.sandboxes.insert(0, made);
+                self.mail.activity(None);
+                self.mail.runtime();
+                Ok(Place { id, config, state, objects })
+            }
+            Err(error) => {
+                self.memory.lock().failed_creations += 1;
+                self.mail.runtime();
+                Err(self.no_sandbox(&error.to_string()))
+            }
+        }
+    }
+
+    fn no_sandbox(&self, why: &str) -> Retry {
+        let text = format!("Failed to create pod sandbox: {why}");
+        self.event(None, Type::Warning, "FailedCreatePodSandBox", text);
+        self.mail.activity(Some(Wait { code: "Sandbox", on: "the pod's sandbox".into(), text: why.to_owned() }));
+        Retry::BackOff
+    }
+
+    async fn sandbox_config(&self, attempt: u32, is_new: bool) -> v1::PodSandboxConfig {
+        let (ctx, pod) = (&self.ctx, &self.pod);
+        let path = ctx.settings.resolv_conf.clone();
+        let text = blocking(move || std::fs::read_to_string(path)).await.and_then(|text| text).unwrap_or_default();
+        let dns = dns::render(pod, &ctx.settings.cluster_dns, &dns::Resolver::parse(&text));
+        if dns.missing_cluster_dns && is_new {
+            self.event(None, Type::Warning, "MissingClusterDNS", dns::missing_cluster_dns(pod));
+        }
+        sandbox::render(&sandbox::Inputs {
+            pod,
+            attempt,
+            dns: dns.config,
+            log_directory: &ctx.log_directory(pod).to_string_lossy(),
+            cgroup_parent: &ctx.cgroups.as_ref().map(|c| c.parent(pod)).unwrap_or_default(),
+            cluster_domain: &ctx.settings.cluster_dns.domain,
+            seccomp_root: &ctx.settings.seccomp_root,
+        })
+    }
+}
+
+/// The earlier of two retries.
+fn earlier(a: Outcome, b: Outcome) -> Outcome {
+    match (a, b) {
+        (Ok(()), other) | (other, Ok(())) => other,
+        (Err(Retry::At(a)), Err(Retry::At(b))) => Err(Retry::At(a.min(b))),
+        _ => Err(Retry::BackOff),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_earlier_retry_wins() {
+        let at = |s| Err(Retry::At(Instant(Duration::from_secs(s))));
+        assert_eq!(earlier(Ok(()), at(3)), at(3));
+        assert_eq!(earlier(at(5), at(3)), at(3));
+        assert_eq!(earlier(at(5), Err(Retry::BackOff)), Err(Retry::BackOff));
+        assert_eq!(earlier(Ok(()), Ok(())), Ok(()));
+    }
+}

@@ -1,0 +1,156 @@
+//! What the task does: lets the life of the pod advance and begins the step that is due.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::Cause as WriteCause;
+use stdx::clock::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::{Step, Work, Worker};
+use crate::context::{Context, blocking};
+use crate::pod::BoundPod;
+use crate::runtime::PodState;
+use crate::sync::lifecycle::{Cause, Facts, Phase};
+use crate::sync::plan::{Plan, Sandbox};
+use crate::sync::start::Start;
+use crate::sync::stop;
+
+/// A start that was told to go no further has at least so long to end.
+const MIN_END: Duration = Duration::from_secs(2);
+
+impl Worker {
+    pub(super) fn advance(&mut self, plan: &Plan) {
+        let deleted = self.pod.is_deleted().then(|| self.pod.grace_seconds());
+        let spec_grace = self.pod.spec().termination_grace_period_seconds.unwrap_or(30);
+        let overdue = self.deadline.is_some_and(|at| self.ctx.clock.now() >= at).then(|| {
+            let message = "Pod was active on the node longer than the specified deadline";
+            (Cause { reason: "DeadlineExceeded".into(), message: message.into() }, spec_grace)
+        });
+        let facts = Facts {
+            deleted,
+            gone: self.gone,
+            done: self.pod.has_ended() || plan.sandbox == Sandbox::Finish,
+            eviction: self.eviction.clone().or(overdue),
+            rejected: self.rejected.clone(),
+            // What a start under way has made, or an older look does not show, may run.
+            may_run: self.seen.may_run() || self.stale || matches!(self.step, Step::Start { .. }),
+            spec_grace,
+        };
+        let next = self.life.clone().next(&facts);
+        if next != self.life {
+            tracing::debug!(pod = %self.pod.full_name(), from = ?self.life, to = ?next, "pod lives on");
+            self.life = next;
+            self.settle();
+        }
+    }
+
+    /// Begins what is to be done, unless something is under way or it is too early.
+    pub(super) fn begin(&mut self, plan: Plan) {
+        match (&self.life, &mut self.step) {
+            (Phase::Terminating { grace, .. }, Step::Start { .. }) => return self.halt(*grace),
+            // An end under way is given up for a quicker one.
+            (Phase::Terminating { grace, .. }, Step::Stop(before, _)) if grace < before => self.step = Step::None,
+            (_, Step::None) => {}
+            _ => return,
+        }
+        if self.stale || self.runtime_error.is_some() || self.waits_to_begin() {
+            return;
+        }
+        let (ctx, pod, seen) = (self.ctx.clone(), self.pod.clone(), self.seen.clone());
+        match self.life.clone() {
+            Phase::Running => {
+                let renewal = self.memory.lock().next_renewal().is_some_and(|at| ctx.clock.now() >= at);
+                let fresh = self.memory.lock().volumes_fresh && !renewal;
+                if plan.sandbox == Sandbox::Finish || (plan.is_idle() && fresh) {
+                    return;
+                }
+                let halt = CancellationToken::new();
+                let start = Start {
+                    halt: halt.clone(),
+                    ctx,
+                    pod,
+                    plan,
+                    seen: PodState::clone(&seen),
+                    mail: self.mail.clone(),
+                    memory: self.memory.clone(),
+                };
+                self.step = Step::Start { work: self.caused(start.run()), halt, give_up: None };
+            }
+            Phase::Terminating { grace, .. } => {
+                let work = async move { stop::pod(&ctx, &pod, &seen, grace).await.map_err(|e| e.to_string()) };
+                self.step = Step::Stop(grace, self.caused(work));
+            }
+            Phase::Terminated { .. } => {
+                if seen.containers.iter().any(crate::runtime::Container::may_run) {
+                    // It appeared after all: a call that was given up came to its end in the runtime.
+                    let work = async move { stop::pod(&ctx, &pod, &seen, 0).await.map_err(|e| e.to_string()) };
+                    self.step = Step::Stop(0, self.caused(work));
+                } else if !self.cleaned {
+                    self.probers.clear();
+                    self.step = Step::Clean(Box::pin(clean(ctx, pod, seen)));
+                } else if self.gone && !seen.is_empty() {
+                    self.step = Step::Clean(Box::pin(remove(ctx, pod, seen)));
+                }
+            }
+        }
+    }
+
+    /// Tells a start under way to go no further. Calls to the runtime are not broken off: one that
+    /// was may still come to its end there, after everybody has looked.
+    fn halt(&mut self, grace: i64) {
+        let now = self.ctx.clock.now();
+        if let Step::Start { halt, give_up, .. } = &mut self.step {
+            halt.cancel();
+            let end = now + Duration::from_secs(u64::try_from(grace).unwrap_or(0)).max(MIN_END);
+            *give_up = Some(give_up.map_or(end, |at| at.min(end)));
+        }
+    }
+
+    /// Every write of a step names the pod as its cause.
+    pub(super) fn caused<F: Future + Send + 'static>(&self, work: F) -> Work<F::Output> {
+        let cause = WriteCause {
+            resource: "pods".into(),
+            namespace: self.pod.namespace.clone(),
+            name: self.pod.name.clone(),
+            revision: client::object::revision_of(&**self.pod.object()),
+        };
+        let rng = self.ctx.rng.clone();
+        Box::pin(async move { client::causes::scope(&[cause], &rng, work).await })
+    }
+}
+
+/// When the pod has been active for as long as it may be.
+pub(super) fn deadline(ctx: &Context, pod: &BoundPod) -> Option<Instant> {
+    let seconds = u64::try_from(pod.spec().active_deadline_seconds?).ok()?;
+    let started = pod.status().start_time.as_ref();
+    let active = started.and_then(|t| Duration::try_from(ctx.clock.wall().duration_since(t.0)).ok());
+    Some(ctx.clock.now() + Duration::from_secs(seconds).saturating_sub(active.unwrap_or_default()))
+}
+
+/// Removes what a pod that ended had on the node beside its containers' records and logs.
+async fn clean(ctx: Arc<Context>, pod: Arc<BoundPod>, seen: Arc<PodState>) -> Result<(), String> {
+    // Sandboxes that ended by themselves still hold their network.
+    stop::sandboxes(&ctx, &seen).await.map_err(|e| e.to_string())?;
+    ctx.cluster.release(&pod.uid);
+    let (layout, cgroups) = (ctx.layout.clone(), ctx.cgroups.clone());
+    let work = move || {
+        layout.remove(&pod.uid).map_err(|e| format!("volumes not removed: {e}"))?;
+        match cgroups {
+            Some(cgroups) if !cgroups.remove(&pod) => Err("the kernel still holds a cgroup of the pod".to_owned()),
+            _ => Ok(()),
+        }
+    };
+    blocking(work).await.unwrap_or_else(|e| Err(e.to_string()))
+}
+
+/// Removes the last traces.
+async fn remove(ctx: Arc<Context>, pod: Arc<BoundPod>, seen: Arc<PodState>) -> Result<(), String> {
+    stop::remove(&ctx, &seen).await.map_err(|e| e.to_string())?;
+    let logs = ctx.log_directory(&pod);
+    let removed = blocking(move || std::fs::remove_dir_all(logs)).await.and_then(|done| done);
+    match removed {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(format!("logs not removed: {error}")),
+        _ => Ok(()),
+    }
+}

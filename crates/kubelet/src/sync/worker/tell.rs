@@ -1,0 +1,105 @@
+//! What the task says: the status, its writing, and what the pod waits for.
+
+use api::types::core::v1::PodStatus;
+use client::events::Type;
+
+use super::{Step, WRITE_RETRY, Worker, Write};
+use crate::status::containers::whole;
+use crate::status::{Inputs, conditions, generate, patch};
+use crate::sync::waits;
+use crate::unsupported;
+
+impl Worker {
+    /// Generates the status.
+    pub(super) fn describe(&mut self) {
+        // Volumes and records go when a pod has ended: nothing better can be said later.
+        if self.generated && self.life.is_terminated() && self.cleaned {
+            return;
+        }
+        if self.pod.has_ended() && self.life.is_terminated() && self.known.phase.is_some() && !self.generated {
+            // It ended before this process began; what was said then is right.
+            self.generated = true;
+            self.status = self.known.clone();
+            return;
+        }
+        let before = self.before();
+        let now = self.ctx.clock.wall();
+        self.status = generate(&Inputs {
+            pod: &self.pod,
+            seen: &self.seen,
+            verdicts: &self.verdicts,
+            waiting: &self.waiting,
+            life: &self.life,
+            before: &before,
+            host_ips: &self.ctx.settings.node_ips,
+            runtime: &self.ctx.settings.runtime_name,
+            now: whole(now),
+        });
+        self.generated = true;
+    }
+
+    /// What the status is generated from: what we said last, with what others have said since.
+    fn before(&self) -> PodStatus {
+        if !self.generated {
+            return self.known.clone();
+        }
+        let owned = |c: &&api::types::core::v1::PodCondition| conditions::OWNED.contains(&c.type_.as_str());
+        let others = self.known.conditions.iter().flatten().filter(|c| !owned(c)).cloned();
+        let ours = self.status.conditions.iter().flatten().filter(owned).cloned();
+        PodStatus {
+            conditions: Some(others.chain(ours).collect()),
+            qos_class: self.known.qos_class.clone().or_else(|| self.status.qos_class.clone()),
+            resource_claim_statuses: self.known.resource_claim_statuses.clone(),
+            ..self.status.clone()
+        }
+    }
+
+    /// Begins to write what the API server does not know yet; a pod that has ended and is to be
+    /// deleted leaves the API once it knows everything.
+    pub(super) fn write(&mut self) {
+        let early = self.write_not_before.is_some_and(|at| self.ctx.clock.now() < at);
+        if self.gone || early || !matches!(self.write, Write::None) || !self.generated {
+            return;
+        }
+        let (ctx, pod) = (self.ctx.clone(), self.pod.clone());
+        let patch = patch::patch(&self.pod.uid, &self.known, &self.status);
+        if let Some(patch) = patch.filter(|p| self.accepted.as_ref() != Some(p)) {
+            tracing::debug!(pod = %pod.full_name(), phase = ?self.status.phase, "status to be written");
+            let sent = patch.clone();
+            let work = self.caused(async move { ctx.cluster.patch_status(&pod, &sent).await });
+            self.write = Write::Status(patch, work);
+        } else if self.pod.is_deleted() && self.life.is_terminated() && self.cleaned {
+            self.write = Write::Delete(self.caused(async move { ctx.cluster.delete(&pod).await }));
+        }
+    }
+
+    pub(super) fn write_failed(&mut self, error: &client::Error) {
+        self.write_failures = self.write_failures.saturating_add(1);
+        self.write_not_before = Some(self.ctx.clock.now() + WRITE_RETRY.delay(self.write_failures));
+        tracing::warn!(pod = %self.pod.full_name(), %error, "status not written; trying again");
+    }
+
+    /// Says once of each ephemeral container that it will not start.
+    pub(super) fn report_ephemeral(&mut self) {
+        for container in unsupported::ephemeral(&self.pod) {
+            if self.ephemeral.insert(container.name.clone()) {
+                let text = format!("Error: {}", unsupported::EPHEMERAL);
+                self.ctx.report.event(&self.pod, Some(&container.name), Type::Warning, "Failed", text);
+            }
+        }
+    }
+
+    pub(super) fn report_waits(&self) {
+        let found = waits::waits(&waits::Facts {
+            pod: &self.pod,
+            life: &self.life,
+            seen: &self.seen,
+            activity: self.activity.as_ref(),
+            waiting: &self.waiting,
+            told: &self.told,
+            runtime_error: self.runtime_error.as_deref(),
+            starting: matches!(self.step, Step::Start { .. }),
+        });
+        self.ctx.report.waits(&self.pod, &found);
+    }
+}

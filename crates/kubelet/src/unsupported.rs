@@ -1,0 +1,133 @@
+//! What a pod may ask for and this kubelet cannot do. Nothing of it is passed over in silence: each
+//! answer here fails the step that would need it, with that step's event, and shows as a Wait. Pure.
+
+use api::types::core::v1 as core;
+
+use crate::pod::BoundPod;
+
+/// Why the pod's devices cannot be prepared: the message of `FailedPrepareDynamicResources`.
+pub fn claims(pod: &BoundPod) -> Option<String> {
+    let names: Vec<&str> = pod.spec().resource_claims.iter().flatten().map(|c| c.name.as_str()).collect();
+    (!names.is_empty())
+        .then(|| format!("resource claims are not supported by this kubelet: the pod asks for {}", names.join(", ")))
+}
+
+/// Why the pod's sandbox cannot be made: the message of `FailedCreatePodSandBox`.
+pub fn sandbox(pod: &BoundPod) -> Option<String> {
+    let spec = pod.spec();
+    if let Some(class) = spec.runtime_class_name.as_deref().filter(|c| !c.is_empty()) {
+        // As upstream words it: no RuntimeClass exists while the kind is not served.
+        return Some(format!("runtimeclass.node.k8s.io \"{class}\" not found"));
+    }
+    (spec.host_users == Some(false))
+        .then(|| "user namespaces (hostUsers: false) are not supported by this kubelet".to_owned())
+}
+
+/// Why a volume cannot be made: the message of `FailedMount`.
+pub fn volume(volume: &core::Volume) -> Option<String> {
+    let medium = volume.empty_dir.as_ref().and_then(|e| e.medium.as_deref()).unwrap_or_default();
+    if !matches!(medium, "" | "Memory") {
+        return Some(format!("emptyDir on medium {medium} is not supported by this kubelet"));
+    }
+    for source in volume.projected.iter().flat_map(|p| p.sources.iter().flatten()) {
+        let what = match source {
+            s if s.cluster_trust_bundle.is_some() => "clusterTrustBundle",
+            s if s.pod_certificate.is_some() => "podCertificate",
+            _ => continue,
+        };
+        return Some(format!("projected source {what} is not supported by this kubelet"));
+    }
+    None
+}
+
+/// Why a container cannot be configured: the message of `CreateContainerConfigError`.
+pub fn container(container: &core::Container) -> Option<String> {
+    for mount in container.volume_mounts.iter().flatten() {
+        if mount.recursive_read_only.as_deref() == Some("Enabled") {
+            return Some(format!("volume mount {}: recursiveReadOnly is not supported by this kubelet", mount.name));
+        }
+    }
+    None
+}
+
+/// The message that stands for each ephemeral container.
+pub const EPHEMERAL: &str = "ephemeral containers are not supported by this kubelet";
+
+/// The names of the pod's ephemeral containers: none of them ever starts.
+pub fn ephemeral(pod: &BoundPod) -> impl Iterator<Item = &core::EphemeralContainer> {
+    pod.spec().ephemeral_containers.iter().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pod::tests::pod;
+    use serde_json::{Value, json};
+
+    fn with(spec: Value) -> std::sync::Arc<BoundPod> {
+        let mut spec = spec;
+        spec["containers"] = json!([{"name": "c", "image": "i"}]);
+        pod(json!({"spec": spec}))
+    }
+
+    #[test]
+    fn what_a_sandbox_needs() {
+        let rows = [
+            (json!({}), None),
+            (json!({"runtimeClassName": ""}), None),
+            (json!({"hostUsers": true}), None),
+            (json!({"runtimeClassName": "gvisor"}), Some("runtimeclass.node.k8s.io \"gvisor\" not found")),
+            (json!({"hostUsers": false}), Some("user namespaces (hostUsers: false) are not supported by this kubelet")),
+        ];
+        for (spec, want) in rows {
+            assert_eq!(sandbox(&with(spec.clone())).as_deref(), want, "{spec}");
+        }
+    }
+
+    #[test]
+    fn what_devices_need() {
+        assert_eq!(claims(&with(json!({}))), None);
+        let spec = json!({"resourceClaims": [{"name": "gpu", "resourceClaimName": "one"}, {"name": "nic"}]});
+        let want = "resource claims are not supported by this kubelet: the pod asks for gpu, nic";
+        assert_eq!(claims(&with(spec)).as_deref(), Some(want));
+    }
+
+    #[test]
+    fn what_volumes_need() {
+        let rows = [
+            (json!({"emptyDir": {}}), None),
+            (json!({"emptyDir": {"medium": "Memory"}}), None),
+            (json!({"projected": {"sources": [{"configMap": {"name": "m"}}]}}), None),
+            (
+                json!({"emptyDir": {"medium": "HugePages-2Mi"}}),
+                Some("emptyDir on medium HugePages-2Mi is not supported by this kubelet"),
+            ),
+            (
+                json!({"projected": {"sources": [{"clusterTrustBundle": {"name": "b", "path": "p"}}]}}),
+                Some("projected source clusterTrustBundle is not supported by this kubelet"),
+            ),
+            (
+                json!({"projected": {"sources": [{"podCertificate": {"signerName": "s", "keyType": "ED25519"}}]}}),
+                Some("projected source podCertificate is not supported by this kubelet"),
+            ),
+        ];
+        for (source, want) in rows {
+            let mut value = source.clone();
+            value["name"] = json!("v");
+            let found = volume(&serde_json::from_value(value).expect("a volume"));
+            assert_eq!(found.as_deref(), want, "{source}");
+        }
+    }
+
+    #[test]
+    fn what_containers_need() {
+        let of = |mode: &str| {
+            let value = json!({"name": "c", "volumeMounts": [{"name": "v", "mountPath": "/v", "readOnly": true,
+                "recursiveReadOnly": mode}]});
+            container(&serde_json::from_value(value).expect("a container"))
+        };
+        assert_eq!((of("Disabled"), of("IfPossible")), (None, None));
+        let want = "volume mount v: recursiveReadOnly is not supported by this kubelet";
+        assert_eq!(of("Enabled").as_deref(), Some(want));
+    }
+}
