@@ -199,10 +199,10 @@ fn render_field(out: &mut String, field: &[&str; 7]) -> anyhow::Result<()> {
         _ => bail!("strategic merge {strategic:?} of {name}"),
     }
     match apply {
-        "" | "list atomic" | "map granular" => {}
-        "struct granular" => out.push_str(" granular"),
+        "" => {}
+        "struct granular" | "map granular" => out.push_str(" granular"),
         "list set" => out.push_str(" set"),
-        "map atomic" => out.push_str(" atomic"),
+        "map atomic" | "list atomic" => out.push_str(" atomic"),
         other => {
             let keys = other.strip_prefix("list map[").and_then(|k| k.strip_suffix(']'));
             write!(out, " keys={}", keys.with_context(|| format!("list type {other:?} of {name}"))?)?;

@@ -75,6 +75,14 @@ pub fn not_found() -> Response {
     encode::text(404, "404 page not found\n")
 }
 
+/// Documents are written on a thread where that holds up nobody.
+async fn openapi(call: &Call) -> status::Result<Response> {
+    let (server, path, headers) = (call.server.clone(), call.info.path.clone(), call.headers.clone());
+    let hash = call.query.get("hash").map(str::to_owned);
+    let written = tokio::task::spawn_blocking(move || server.openapi.respond(&path, hash.as_deref(), &headers));
+    Ok(written.await.map_err(Status::internal)?.unwrap_or_else(not_found))
+}
+
 async fn non_resource(call: &Call) -> status::Result<Response> {
     let path = call.info.path.as_str();
     if !matches!(call.info.verb.as_str(), "get" | "head") {
@@ -91,8 +99,8 @@ async fn non_resource(call: &Call) -> status::Result<Response> {
     if let Some(response) = call.server.discovery.respond(path, &call.headers) {
         return response;
     }
-    if let Some(response) = call.server.openapi.respond(path, call.query.get("hash"), &call.headers) {
-        return response;
+    if path.starts_with("/openapi/") {
+        return openapi(call).await;
     }
     if let Some(response) = call.server.security.tokens.discover(path) {
         return Ok(response);

@@ -101,7 +101,7 @@ impl ApiServer {
         }
         authenticators.push(security.tokens.clone());
         let bootstrapped = Arc::new(AtomicBool::new(false));
-        let openapi = OpenApi::new(kinds::ALL, config.version.as_str());
+        let openapi = OpenApi::new(kinds::ALL, config.version.as_str(), config.clock.clone());
         let server = Arc::new(Self {
             clock: config.clock,
             rng: config.rng,

@@ -77,7 +77,8 @@ async fn a_pod_is_created_bound_reported_and_deleted_with_grace() {
 async fn a_pod_that_nobody_runs_goes_at_once() {
     let server = start().await;
     server.root.post(PODS, &pod("a")).await.ok();
-    assert_eq!(server.root.delete(&format!("{PODS}/a")).await.ok()["status"], "Success");
+    let gone = server.root.delete(&format!("{PODS}/a")).await.ok();
+    assert_eq!((&gone["kind"], &gone["metadata"]["name"]), (&json!("Pod"), &json!("a")));
     assert_eq!(server.root.get(&format!("{PODS}/a")).await.code, 404);
     let bad = json!({"metadata": {"name": "b"}, "spec": {"containers": []}});
     let refused = server.root.post(PODS, &bad).await.failure();

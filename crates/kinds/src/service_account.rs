@@ -14,6 +14,7 @@ impl Kind for ServiceAccount {
     const SHAPE: Shape = Shape::namespaced("", "v1", "ServiceAccount", "serviceaccounts")
         .singular("serviceaccount")
         .short(&["sa"])
+        .answers_deleted()
         .subresources(&[Subresource {
             name: "token",
             group: "authentication.k8s.io",

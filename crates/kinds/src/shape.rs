@@ -86,6 +86,8 @@ pub struct Shape {
     /// PUT without a resourceVersion overwrites.
     pub unconditional_update: bool,
     pub propagation: Propagation,
+    /// A delete that ends the object answers with it as it was, not with a Status.
+    pub answers_deleted: bool,
     /// Sent as a warning with every answer about this resource; empty for those without.
     pub deprecation: &'static str,
     /// Selectable fields that the watch cache indexes: lists and watches that name one do not look
@@ -123,6 +125,7 @@ impl Shape {
             create_on_update: false,
             unconditional_update: true,
             propagation: Propagation::Background,
+            answers_deleted: false,
             deprecation: "",
             indexed: &[],
         }
@@ -232,6 +235,13 @@ impl Shape {
     #[must_use]
     pub const fn subresources(mut self, list: &'static [Subresource]) -> Self {
         self.subresources = list;
+        self
+    }
+
+    /// A delete answers with the object as it was.
+    #[must_use]
+    pub const fn answers_deleted(mut self) -> Self {
+        self.answers_deleted = true;
         self
     }
 

@@ -12,10 +12,7 @@ pub(super) fn list<'a>(groups: impl Iterator<Item = &'a Group>) -> Value {
 }
 
 fn group(group: &Group) -> Value {
-    let mut metadata = json!({"creationTimestamp": null});
-    if !group.name.is_empty() {
-        metadata["name"] = json!(group.name);
-    }
+    let metadata = if group.name.is_empty() { json!({}) } else { json!({"name": group.name}) };
     let versions: Vec<Value> = group
         .versions
         .iter()

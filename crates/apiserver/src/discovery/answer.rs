@@ -4,13 +4,16 @@ use std::io::Write as _;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use machinery::status::{self, Status};
+use machinery::{encode, proto};
 use serde_json::Value;
 use sha2::{Digest, Sha512};
 
 use crate::encode::negotiate;
 
 /// Which of the media types offered the client likes best; `None` when it takes none of them.
-/// Parameters other than `q` must be those offered: `a/b;as=X` is another type than `a/b`.
+/// Parameters other than `q` must be those offered: `a/b;as=X` is another type than `a/b`. A `profile`
+/// says from which of several servers, and there is one.
 pub fn choose(headers: &HeaderMap, offers: &[&str]) -> Option<usize> {
     let accept: Vec<&str> = headers.get_all(header::ACCEPT).iter().filter_map(|v| v.to_str().ok()).collect();
     let accept = accept.join(",");
@@ -27,6 +30,7 @@ pub fn choose(headers: &HeaderMap, offers: &[&str]) -> Option<usize> {
             match part.split_once('=') {
                 #[expect(clippy::cast_possible_truncation, reason = "thousandths of a number between 0 and 1")]
                 Some(("q", q)) => quality = (q.parse::<f32>().unwrap_or(0.0).clamp(0.0, 1.0) * 1000.0) as i32,
+                Some(("profile", _)) => {}
                 _ => parameters.push(part.replace(' ', "")),
             }
         }
@@ -119,11 +123,40 @@ fn zip(body: &[u8]) -> Option<Bytes> {
     encoder.finish().ok().map(Bytes::from)
 }
 
-/// A JSON body.
-pub fn json(media: &'static str, body: &Value) -> transport::Response {
-    let mut response = Response::new(transport::full(format!("{body}\n")));
+/// A discovery document of the old kind in the form the client likes best. `forms` are protobuf, YAML
+/// and JSON.
+///
+/// # Errors
+/// 406 when it takes none of them.
+pub fn in_form(
+    headers: &HeaderMap,
+    forms: &'static [&'static str],
+    body: &Value,
+) -> status::Result<transport::Response> {
+    let Some(chosen) = choose(headers, forms) else { return Err(Status::not_acceptable(forms)) };
+    let kind = body["kind"].as_str().unwrap_or_default();
+    let schema = api::schema::find("meta/v1", kind);
+    let json = || match &schema {
+        Some(s) if body.get("apiVersion").is_some() => encode::json(body, s),
+        _ => body.to_string().into_bytes(),
+    };
+    let bytes = match (chosen, &schema) {
+        // The documents of the core group have no version of their own.
+        (0, Some(s)) => {
+            proto::seal(body["apiVersion"].as_str().unwrap_or_default(), kind, &proto::encode_body(body, s))
+        }
+        (1, _) => machinery::yaml::write(body)?.into_bytes(),
+        _ => {
+            let mut json = json();
+            json.push(b'\n');
+            json
+        }
+    };
+    let mut response = Response::new(transport::full(bytes));
+    let media = forms.get(chosen).copied().unwrap_or_default();
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
-    response
+    response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
+    Ok(response)
 }
 
 #[cfg(test)]
@@ -148,6 +181,7 @@ mod tests {
             ("application/vnd.kubernetes.protobuf,application/json;q=0.5", Some(1)),
             ("application/json;q=0", None),
             ("application/json;charset=utf-8", Some(1)),
+            ("application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList;profile=nopeer", Some(0)),
         ] {
             let mut headers = HeaderMap::new();
             headers.insert(header::ACCEPT, accept.parse().unwrap());

@@ -10,9 +10,9 @@
 use std::sync::OnceLock;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderValue, header};
 use kinds::{AnyKind, Keep, Shape};
-use machinery::status::{self, Status};
+use machinery::{encode, proto, status};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -47,9 +47,12 @@ const ORDER: &[&str] = &[
     "storagemigration.k8s.io",
 ];
 
-/// The media type of aggregated discovery.
+/// Aggregated discovery as JSON and as protobuf.
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
-const JSON: &str = "application/json";
+const AGGREGATED_PROTOBUF: &str =
+    "application/vnd.kubernetes.protobuf;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+/// What a client gets that names none of them comes last.
+const FORMS: &[&str] = &["application/vnd.kubernetes.protobuf", "application/yaml", "application/json"];
 
 /// One version of a group with its kinds, sorted by plural.
 pub(crate) struct Version {
@@ -144,13 +147,20 @@ fn storage_version_hash(kind: &'static dyn AnyKind) -> Option<String> {
     Some(base64::engine::general_purpose::STANDARD.encode(&digest[..8]))
 }
 
-/// Discovery over a list of kinds. Bodies are made when first asked for and kept.
+/// Discovery over a list of kinds. Aggregated bodies are made when first asked for and kept.
 pub struct Discovery {
     groups: Vec<Group>,
     /// Where clients outside reach the server, `10.0.0.1:6443`.
     address: String,
-    core: OnceLock<(Bytes, HeaderValue)>,
-    rest: OnceLock<(Bytes, HeaderValue)>,
+    core: OnceLock<Aggregated>,
+    rest: OnceLock<Aggregated>,
+}
+
+/// One aggregated document in both its forms.
+struct Aggregated {
+    json: Bytes,
+    protobuf: Bytes,
+    tag: HeaderValue,
 }
 
 impl Discovery {
@@ -169,11 +179,11 @@ impl Discovery {
         let body = match parts.as_slice() {
             [root @ ("api" | "apis")] => {
                 let core = *root == "api";
-                match answer::choose(headers, &[AGGREGATED, JSON]) {
-                    Some(0) => return Some(Ok(self.aggregated(core, headers))),
-                    Some(_) if core => legacy::versions(&self.address),
-                    Some(_) => legacy::group_list(&self.groups),
-                    None => return Some(Err(not_acceptable())),
+                let offers = [&[AGGREGATED_PROTOBUF, AGGREGATED], FORMS].concat();
+                match answer::choose(headers, &offers) {
+                    Some(form @ 0..2) => return Some(Ok(self.aggregated(core, form == 0, headers))),
+                    _ if core => legacy::versions(&self.address),
+                    _ => legacy::group_list(&self.groups),
                 }
             }
             ["apis", group] => {
@@ -184,26 +194,25 @@ impl Discovery {
             ["apis", group, version] if !group.is_empty() => legacy::resources(group, self.version(group, version)?),
             _ => return None,
         };
-        if answer::choose(headers, &[JSON]).is_none() {
-            return Some(Err(not_acceptable()));
-        }
-        Some(Ok(answer::json(JSON, &body)))
+        Some(answer::in_form(headers, FORMS, &body))
     }
 
-    fn aggregated(&self, core: bool, headers: &HeaderMap) -> transport::Response {
+    fn aggregated(&self, core: bool, as_protobuf: bool, headers: &HeaderMap) -> transport::Response {
         let cell = if core { &self.core } else { &self.rest };
-        let (body, tag) = cell.get_or_init(|| {
-            let groups = self.groups.iter().filter(|g| g.name.is_empty() == core);
-            let body = Bytes::from(aggregated::list(groups).to_string());
-            let tag = answer::etag(&body);
-            (body, tag)
+        let made = cell.get_or_init(|| {
+            let list = aggregated::list(self.groups.iter().filter(|g| g.name.is_empty() == core));
+            let schema = api::schema::of("apidiscovery.k8s.io", "v2", "APIGroupDiscoveryList");
+            let json = schema.as_ref().map_or_else(|| list.to_string().into_bytes(), |s| encode::json(&list, s));
+            let protobuf = schema.as_ref().map(|s| proto::encode(&list, s)).unwrap_or_default();
+            let tag = answer::etag(&json);
+            Aggregated { json: json.into(), protobuf: protobuf.into(), tag }
         });
-        answer::cached(headers, AGGREGATED, body, tag)
+        let (media, body) = if as_protobuf { (AGGREGATED_PROTOBUF, &made.protobuf) } else { (AGGREGATED, &made.json) };
+        let mut response = answer::cached(headers, media, body, &made.tag);
+        // It may be kept, if it is asked about each time.
+        response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("public"));
+        response
     }
-}
-
-fn not_acceptable() -> Box<Status> {
-    Status::not_acceptable(&[JSON])
 }
 
 /// The singular name: the lower-cased kind unless the shape says another.

@@ -1,85 +1,71 @@
 //! What can be done at which path, as data that both forms of OpenAPI are written from; pure.
 
 use kinds::{Keep, Shape};
-use machinery::schema::{Type, TypeRef};
+use machinery::schema::Type;
 
 use super::model;
-use crate::discovery::{self, Sub, Version};
+use super::parameters::{self, Parameter};
+use super::texts::Texts;
+use crate::discovery::{self, Group, Sub, Version};
 use crate::verbs;
 
-/// A parameter.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Parameter {
-    pub(super) name: String,
-    /// `boolean`, `integer`, `string`.
-    pub(super) kind: &'static str,
-    /// `query` or `path`.
-    pub(super) place: &'static str,
-}
+/// Group, version and kind.
+pub(super) type Gvk = (String, String, String);
 
 /// One operation.
-#[derive(Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Operation {
     /// `get`, `put`, `post`, `patch`, `delete`.
     pub(super) method: &'static str,
-    /// `list`, `get`, …: upstream's word for it.
-    pub(super) action: &'static str,
     pub(super) id: String,
+    /// What it does, as a sentence without a stop.
+    pub(super) text: String,
     pub(super) tag: String,
-    /// Group, version and kind it is about.
-    pub(super) kind: (String, String, String),
+    /// `list`, `get`, … and what it is about; `None` for what is about no kind.
+    pub(super) action: Option<(&'static str, Gvk)>,
+    /// Without those that the path has for all its operations.
     pub(super) parameters: Vec<Parameter>,
-    /// The definition of what is sent.
-    pub(super) body: Option<String>,
+    /// The definition of what is sent, and whether it must be.
+    pub(super) body: Option<(String, bool)>,
     /// The definition of what comes back; `None` for text.
     pub(super) reply: Option<String>,
     pub(super) codes: &'static [u16],
+    pub(super) consumes: Vec<&'static str>,
+    pub(super) produces: Vec<&'static str>,
 }
 
 /// One path with its operations.
 #[derive(Debug)]
 pub(super) struct Path {
     pub(super) path: String,
+    /// What every operation takes.
     pub(super) parameters: Vec<Parameter>,
     pub(super) operations: Vec<Operation>,
 }
 
-/// What patches may be written in.
-pub(super) fn patch_types() -> Vec<&'static str> {
-    verbs::patch::TYPES.iter().copied().chain([verbs::apply::TYPE]).collect()
+impl Path {
+    /// Parameters that all operations have become the path's own.
+    fn new(path: String, mut operations: Vec<Operation>) -> Self {
+        let (first, rest) = operations.split_first().map_or((&[][..], &[][..]), |(f, r)| (&f.parameters[..], r));
+        let everywhere = |p: &&Parameter| rest.iter().all(|o| o.parameters.contains(p));
+        let mut parameters: Vec<Parameter> = first.iter().filter(everywhere).cloned().collect();
+        parameters.sort_by(|a, b| a.name.cmp(&b.name));
+        for operation in &mut operations {
+            operation.parameters.retain(|p| !parameters.contains(p));
+            operation.parameters.sort_by(|a, b| a.name.cmp(&b.name));
+        }
+        Self { path, parameters, operations }
+    }
 }
 
 /// What objects come back in.
-pub(super) const TYPES: &[&str] = &["application/json", "application/yaml"];
-/// What objects may be sent in.
-pub(super) const BODY_TYPES: &[&str] = &["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
+pub(super) const TYPES: &[&str] = &["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
+/// What watches come back in.
+const STREAMS: &[&str] = &["application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"];
 
-const LIST: &[(&str, &str)] = &[
-    ("allowWatchBookmarks", "boolean"),
-    ("continue", "string"),
-    ("fieldSelector", "string"),
-    ("labelSelector", "string"),
-    ("limit", "integer"),
-    ("resourceVersion", "string"),
-    ("resourceVersionMatch", "string"),
-    ("sendInitialEvents", "boolean"),
-    ("timeoutSeconds", "integer"),
-    ("watch", "boolean"),
-];
-const WRITE: &[(&str, &str)] = &[("dryRun", "string"), ("fieldManager", "string"), ("fieldValidation", "string")];
-const DELETE: &[(&str, &str)] = &[
-    ("dryRun", "string"),
-    ("gracePeriodSeconds", "integer"),
-    ("orphanDependents", "boolean"),
-    ("propagationPolicy", "string"),
-];
-
-fn query(list: &[(&str, &'static str)]) -> Vec<Parameter> {
-    list.iter().map(|(name, kind)| Parameter { name: (*name).to_owned(), kind, place: "query" }).collect()
-}
-
-fn in_path(name: &str) -> Parameter {
-    Parameter { name: name.to_owned(), kind: "string", place: "path" }
+/// What patches may be written in.
+fn patch_types() -> Vec<&'static str> {
+    verbs::patch::TYPES.iter().copied().chain([verbs::apply::TYPE]).collect()
 }
 
 /// `rbac.authorization.k8s.io` → `RbacAuthorization`.
@@ -93,18 +79,19 @@ fn capital(word: &str) -> String {
     letters.next().map(|first| first.to_ascii_uppercase().to_string() + letters.as_str()).unwrap_or_default()
 }
 
-/// What the operations of one kind share.
-struct Names {
-    /// `AppsV1`.
-    place: String,
-    /// `Namespaced` or empty.
-    scope: &'static str,
-    tag: String,
-    kind: (String, String, String),
+/// `appsV1` → `apps_v1`: the tag of a group, and of its version.
+fn tag(group: &str, version: Option<&str>) -> String {
+    let mut out = camel(group);
+    out.replace_range(..1, &out[..1].to_ascii_lowercase());
+    version.map_or(out.clone(), |version| format!("{out}_{version}"))
 }
 
 fn definition(t: Option<Type>) -> Option<String> {
     t.map(|t| model::name(t.get()))
+}
+
+fn meta(name: &str) -> Option<Type> {
+    api::schema::find("meta/v1", name)
 }
 
 /// The type of a kind's lists.
@@ -121,239 +108,361 @@ pub(super) fn sub_type(shape: &Shape, sub: &Sub) -> Option<Type> {
     }
 }
 
-/// Types that the documents of all groups use.
-pub(super) fn common() -> Vec<Type> {
-    ["DeleteOptions", "Status", "APIResourceList", "WatchEvent"]
-        .into_iter()
-        .filter_map(|name| api::schema::find("meta/v1", name))
-        .collect()
+/// Everything that documents name beside the kinds: `/apis` and the like.
+pub(super) fn of_roots(group: Option<&Group>, core: bool) -> Path {
+    let (path, id, text, tag, reply) = match group {
+        Some(g) => (
+            format!("/apis/{}/", g.name),
+            format!("get{}APIGroup", camel(g.name)),
+            "get information of a group",
+            tag(g.name, None),
+            "APIGroup",
+        ),
+        None if core => {
+            ("/api/".into(), "getCoreAPIVersions".into(), "get available API versions", "core".into(), "APIVersions")
+        }
+        None => ("/apis/".into(), "getAPIVersions".into(), "get available API versions", "apis".into(), "APIGroupList"),
+    };
+    let get = Operation {
+        method: "get",
+        id,
+        text: text.to_owned(),
+        tag,
+        reply: definition(meta(reply)),
+        codes: &[200],
+        consumes: TYPES.to_vec(),
+        produces: TYPES.to_vec(),
+        ..Operation::default()
+    };
+    Path::new(path, vec![get])
+}
+
+/// `/version`.
+pub(super) fn of_version() -> Path {
+    let get = Operation {
+        method: "get",
+        id: "getCodeVersion".into(),
+        text: "get the version information for this server".into(),
+        tag: "version".into(),
+        reply: Some(model::VERSION.into()),
+        codes: &[200],
+        consumes: vec![TYPES[0]],
+        produces: vec![TYPES[0]],
+        ..Operation::default()
+    };
+    Path::new("/version/".into(), vec![get])
+}
+
+/// Where others learn who issues tokens of service accounts, and with which keys.
+pub(super) fn of_issuer(keys: bool) -> Path {
+    let (path, id, text, tag, produces) = if keys {
+        (
+            "/openid/v1/jwks/",
+            "getServiceAccountIssuerOpenIDKeyset",
+            "get the public keys that tokens of service accounts are verified with",
+            "openid",
+            "application/jwk-set+json",
+        )
+    } else {
+        (
+            "/.well-known/openid-configuration/",
+            "getServiceAccountIssuerOpenIDConfiguration",
+            "get the OpenID discovery document of the issuer of service accounts' tokens",
+            "WellKnown",
+            TYPES[0],
+        )
+    };
+    let get = Operation {
+        method: "get",
+        id: id.into(),
+        text: text.into(),
+        tag: tag.into(),
+        codes: &[200],
+        produces: vec![produces],
+        ..Operation::default()
+    };
+    Path::new(path.into(), vec![get])
 }
 
 /// The paths of one version of a group, sorted.
-pub(super) fn of(group: &str, version: &Version) -> Vec<Path> {
+pub(super) fn of(group: &str, version: &Version, texts: &Texts) -> Vec<Path> {
     let root = if group.is_empty() { "/api".to_owned() } else { format!("/apis/{group}") };
     let root = format!("{root}/{}", version.name);
-    let mut first = camel(group);
-    first.replace_range(..1, &first[..1].to_ascii_lowercase());
     let place = format!("{}{}", camel(group), capital(version.name));
-    let tag = format!("{first}_{}", version.name);
-    let mut out = vec![resources(&root, group, version.name, &place, &tag)];
+    let tag = tag(group, Some(version.name));
+    let resources = Operation {
+        method: "get",
+        id: format!("get{place}APIResources"),
+        text: "get available resources".into(),
+        tag: tag.clone(),
+        reply: definition(meta("APIResourceList")),
+        codes: &[200],
+        consumes: TYPES.to_vec(),
+        produces: TYPES.to_vec(),
+        ..Operation::default()
+    };
+    let mut out = vec![Path::new(format!("{root}/"), vec![resources])];
     for kind in &version.kinds {
-        let shape = kind.shape();
-        let names = Names {
-            place: place.clone(),
-            scope: if shape.is_namespaced() { "Namespaced" } else { "" },
-            tag: tag.clone(),
-            kind: (shape.group.to_owned(), shape.version.to_owned(), shape.kind.to_owned()),
-        };
-        of_kind(&root, shape, &names, &mut out);
+        Of { shape: kind.shape(), root: &root, place: &place, tag: &tag, texts }.all(&mut out);
     }
     out.sort_by(|a, b| a.path.cmp(&b.path));
     out
 }
 
-fn resources(root: &str, group: &str, version: &str, place: &str, tag: &str) -> Path {
-    let get = Operation {
-        method: "get",
-        action: "",
-        id: format!("get{place}APIResources"),
-        tag: tag.to_owned(),
-        kind: (group.to_owned(), version.to_owned(), String::new()),
-        parameters: Vec::new(),
-        body: None,
-        reply: definition(api::schema::find("meta/v1", "APIResourceList")),
-        codes: &[200],
-    };
-    Path { path: format!("{root}/"), parameters: Vec::new(), operations: vec![get] }
+/// The operations of one kind.
+struct Of<'a> {
+    shape: &'static Shape,
+    root: &'a str,
+    /// `AppsV1`.
+    place: &'a str,
+    tag: &'a str,
+    texts: &'a Texts,
 }
 
-impl Names {
-    fn operation(&self, method: &'static str, action: &'static str, id: String) -> Operation {
+impl Of<'_> {
+    fn can(&self, verb: &str) -> bool {
+        self.shape.verbs.contains(&verb)
+    }
+
+    fn gvk(&self) -> Gvk {
+        (self.shape.group.to_owned(), self.shape.version.to_owned(), self.shape.kind.to_owned())
+    }
+
+    fn options(&self, name: &str, except: &[&str]) -> Vec<Parameter> {
+        meta(name).map(|t| parameters::of_options(&t, except, self.texts)).unwrap_or_default()
+    }
+
+    /// An operation that takes what every one takes. `id` is the part of its name after group and version.
+    fn operation(&self, method: &'static str, action: &'static str, verb: &str, id: &str) -> Operation {
         Operation {
             method,
-            action,
-            id,
-            tag: self.tag.clone(),
-            kind: self.kind.clone(),
-            parameters: Vec::new(),
-            body: None,
-            reply: None,
+            id: format!("{verb}{}{id}", self.place),
+            tag: self.tag.to_owned(),
+            action: Some((action, self.gvk())),
+            parameters: vec![parameters::pretty()],
             codes: &[200],
+            consumes: vec!["*/*"],
+            produces: TYPES.to_vec(),
+            ..Operation::default()
         }
     }
-}
 
-fn of_kind(root: &str, shape: &'static Shape, names: &Names, out: &mut Vec<Path>) {
-    let object = definition(api::schema::of(shape.group, shape.version, shape.kind));
-    let list = definition(list_type(shape));
-    let status = definition(api::schema::find("meta/v1", "Status"));
-    let options = definition(api::schema::find("meta/v1", "DeleteOptions"));
-    let can = |verb: &str| shape.verbs.contains(&verb);
-    let Names { place, scope, .. } = names;
-    let kind = shape.kind;
-    let base = if shape.is_namespaced() { "/namespaces/{namespace}" } else { "" };
-    let mut parameters = vec![Parameter { name: "pretty".into(), kind: "string", place: "query" }];
-    if shape.is_namespaced() {
-        parameters.push(in_path("namespace"));
-    }
-    let mut collection = Vec::new();
-    let lists =
-        |id: String| Operation { parameters: query(LIST), reply: list.clone(), ..names.operation("get", "list", id) };
-    if can("list") {
-        collection.push(lists(format!("list{place}{scope}{kind}")));
-    }
-    if can("create") {
-        // Reviews are answered in their own kind as well.
-        collection.push(Operation {
-            parameters: query(WRITE),
-            body: object.clone(),
-            reply: object.clone(),
-            codes: &[200, 201, 202],
-            ..names.operation("post", "post", format!("create{place}{scope}{kind}"))
-        });
-    }
-    if can("deletecollection") {
-        let mut all = query(DELETE);
-        let selecting = |(name, _): &&(&str, &str)| !matches!(*name, "allowWatchBookmarks" | "watch");
-        all.extend(query(&LIST.iter().filter(selecting).copied().collect::<Vec<_>>()));
-        collection.push(Operation {
-            parameters: all,
-            body: options.clone(),
-            reply: status.clone(),
-            ..names.operation("delete", "deletecollection", format!("delete{place}Collection{scope}{kind}"))
-        });
-    }
-    let path = format!("{root}{base}/{}", shape.plural);
-    out.push(Path { path: path.clone(), parameters: parameters.clone(), operations: collection });
-    if shape.is_namespaced() && can("list") {
-        let pretty = vec![parameters[0].clone()];
-        let everywhere = lists(format!("list{place}{kind}ForAllNamespaces"));
-        let path = format!("{root}/{}", shape.plural);
-        out.push(Path { path, parameters: pretty, operations: vec![everywhere] });
-    }
-    parameters.push(in_path("name"));
-    let mut one = Vec::new();
-    if can("get") {
-        one.push(Operation {
-            reply: object.clone(),
-            ..names.operation("get", "get", format!("read{place}{scope}{kind}"))
-        });
-    }
-    if can("update") {
-        one.push(put(names, object.clone(), format!("replace{place}{scope}{kind}")));
-    }
-    if can("patch") {
-        one.push(patch(names, object.clone(), format!("patch{place}{scope}{kind}")));
-    }
-    if can("delete") {
-        one.push(Operation {
-            parameters: query(DELETE),
-            body: options,
-            reply: status,
-            codes: &[200, 202],
-            ..names.operation("delete", "delete", format!("delete{place}{scope}{kind}"))
-        });
-    }
-    let path = format!("{path}/{{name}}");
-    if !one.is_empty() {
-        out.push(Path { path: path.clone(), parameters: parameters.clone(), operations: one });
-    }
-    if shape.keep == Keep::Virtual {
-        return;
-    }
-    for sub in discovery::subresources(shape) {
-        let operations = of_sub(shape, &sub, names);
-        out.push(Path { path: format!("{path}/{}", sub.name), parameters: parameters.clone(), operations });
-    }
-}
-
-fn put(names: &Names, object: Option<String>, id: String) -> Operation {
-    Operation {
-        parameters: query(WRITE),
-        body: object.clone(),
-        reply: object,
-        codes: &[200, 201],
-        ..names.operation("put", "put", id)
-    }
-}
-
-fn patch(names: &Names, object: Option<String>, id: String) -> Operation {
-    let mut parameters = query(WRITE);
-    parameters.extend(query(&[("force", "boolean")]));
-    Operation {
-        parameters,
-        body: Some("io.k8s.apimachinery.pkg.apis.meta.v1.Patch".to_owned()),
-        reply: object,
-        codes: &[200, 201],
-        ..names.operation("patch", "patch", id)
-    }
-}
-
-fn of_sub(shape: &'static Shape, sub: &Sub, names: &Names) -> Vec<Operation> {
-    let Names { place, scope, .. } = names;
-    let what = format!("{scope}{}{}", shape.kind, capital(sub.name));
-    let object = definition(sub_type(shape, sub));
-    let own = Names {
-        place: names.place.clone(),
-        scope: names.scope,
-        tag: names.tag.clone(),
-        kind: if sub.version.is_empty() {
-            (names.kind.0.clone(), names.kind.1.clone(), sub.kind.to_owned())
+    fn all(&self, out: &mut Vec<Path>) {
+        let shape = self.shape;
+        let (kind, own) = (shape.kind, definition(api::schema::of(shape.group, shape.version, shape.kind)));
+        let scoped = if shape.is_namespaced() { format!("Namespaced{kind}") } else { kind.to_owned() };
+        let (base, mut placed) = if shape.is_namespaced() {
+            ("/namespaces/{namespace}", vec![parameters::namespace()])
         } else {
-            (sub.group.to_owned(), sub.version.to_owned(), sub.kind.to_owned())
-        },
-    };
-    // Streams take their options from the query; `log` is one of them though it names the Pod.
-    let stream = if sub.name == "log" {
-        api::schema::of("", "v1", "PodLogOptions")
-    } else {
-        sub_type(shape, sub).filter(|_| sub.kind.ends_with("Options"))
-    };
-    let mut out = Vec::new();
-    for verb in sub.verbs {
-        out.push(match (*verb, &stream) {
-            ("get", Some(options)) => {
-                let (action, id) = if sub.name == "log" {
-                    ("get", format!("read{place}{what}"))
-                } else {
-                    ("connect", format!("connect{place}Get{what}"))
-                };
-                Operation { parameters: options_as_query(options.get()), ..own.operation("get", action, id) }
-            }
-            ("create", Some(options)) => Operation {
-                parameters: options_as_query(options.get()),
-                ..own.operation("post", "connect", format!("connect{place}Post{what}"))
-            },
-            (_, Some(_)) => continue,
-            ("get", None) => {
-                Operation { reply: object.clone(), ..own.operation("get", "get", format!("read{place}{what}")) }
-            }
-            ("create", None) => Operation {
-                parameters: query(WRITE),
-                body: object.clone(),
-                reply: object.clone(),
-                codes: &[200, 201, 202],
-                ..own.operation("post", "post", format!("create{place}{what}"))
-            },
-            ("update", None) => put(&own, object.clone(), format!("replace{place}{what}")),
-            ("patch", None) => patch(&own, object.clone(), format!("patch{place}{what}")),
-            _ => continue,
-        });
+            ("", Vec::new())
+        };
+        let plural = shape.plural;
+        let mut collection = Vec::new();
+        if self.can("list") {
+            collection.push(self.list(&scoped));
+        }
+        if self.can("create") {
+            let mut post = self.operation("post", "post", "create", &scoped);
+            post.text = format!("create{}{kind}", article(kind));
+            collection.push(self.creating(post, own.clone()));
+        }
+        if self.can("deletecollection") {
+            collection.push(self.delete_collection(&scoped));
+        }
+        self.add(out, format!("{}{base}/{plural}", self.root), &placed, collection);
+        if shape.is_namespaced() && self.can("list") {
+            let everywhere = self.list(&format!("{kind}ForAllNamespaces"));
+            self.add(out, format!("{}/{plural}", self.root), &[], vec![everywhere]);
+        }
+        if self.can("watch") && self.can("list") {
+            self.watches(out, base, &scoped, &placed);
+        }
+        placed.push(parameters::name(kind));
+        let mut one = Vec::new();
+        if self.can("get") {
+            let mut get = self.operation("get", "get", "read", &scoped);
+            get.text = format!("read the specified {kind}");
+            one.push(Operation { reply: own.clone(), ..get });
+        }
+        if self.can("update") {
+            let mut put = self.operation("put", "put", "replace", &scoped);
+            put.text = format!("replace the specified {kind}");
+            one.push(self.replacing(put, own.clone()));
+        }
+        if self.can("patch") {
+            let mut patch = self.operation("patch", "patch", "patch", &scoped);
+            patch.text = format!("partially update the specified {kind}");
+            one.push(self.patching(patch, own.clone()));
+        }
+        if self.can("delete") {
+            let mut delete = self.operation("delete", "delete", "delete", &scoped);
+            delete.text = format!("delete{}{kind}", article(kind));
+            delete.parameters.extend(self.options("DeleteOptions", &[]));
+            delete.codes = &[200, 202];
+            let reply = if shape.answers_deleted { own } else { definition(meta("Status")) };
+            one.push(Operation { body: delete_options(), reply, ..delete });
+        }
+        let path = format!("{}{base}/{plural}/{{name}}", self.root);
+        self.add(out, path.clone(), &placed, one);
+        if shape.keep == Keep::Virtual {
+            return;
+        }
+        for sub in discovery::subresources(shape) {
+            placed.pop();
+            placed.push(parameters::name(sub.kind));
+            self.add(out, format!("{path}/{}", sub.name), &placed, self.subresource(&sub, &scoped));
+        }
     }
-    out
+
+    fn add(&self, out: &mut Vec<Path>, path: String, placed: &[Parameter], mut operations: Vec<Operation>) {
+        for operation in &mut operations {
+            operation.parameters.extend_from_slice(placed);
+        }
+        if !operations.is_empty() {
+            out.push(Path::new(path, operations));
+        }
+    }
+
+    fn list(&self, id: &str) -> Operation {
+        let mut list = self.operation("get", "list", "list", id);
+        let what = if self.can("watch") { "list or watch" } else { "list" };
+        list.text = format!("{what} objects of kind {}", self.shape.kind);
+        list.parameters.extend(self.options("ListOptions", &[]));
+        list.produces.extend(STREAMS);
+        Operation { reply: definition(list_type(self.shape)), ..list }
+    }
+
+    fn delete_collection(&self, scoped: &str) -> Operation {
+        let mut delete = self.operation("delete", "deletecollection", "delete", &format!("Collection{scoped}"));
+        delete.text = format!("delete collection of {}", self.shape.kind);
+        delete.parameters.extend(self.options("DeleteOptions", &[]));
+        delete.parameters.extend(self.options("ListOptions", &["watch", "allowWatchBookmarks"]));
+        Operation { body: delete_options(), reply: definition(meta("Status")), ..delete }
+    }
+
+    /// The paths under `/watch/`, from before lists could be watched.
+    fn watches(&self, out: &mut Vec<Path>, base: &str, scoped: &str, placed: &[Parameter]) {
+        let (root, plural, kind) = (self.root, self.shape.plural, self.shape.kind);
+        let watch = |action: &'static str, id: &str, text: String| {
+            let mut watch = self.operation("get", action, "watch", id);
+            watch.text = text;
+            watch.parameters.extend(self.options("ListOptions", &[]));
+            watch.produces.extend(STREAMS);
+            Operation { reply: definition(meta("WatchEvent")), ..watch }
+        };
+        let many = |id: &str| {
+            let how = "deprecated: use the 'watch' parameter with a list operation instead.";
+            watch("watchlist", id, format!("watch individual changes to a list of {kind}. {how}"))
+        };
+        self.add(out, format!("{root}/watch{base}/{plural}"), placed, vec![many(&format!("{scoped}List"))]);
+        if self.shape.is_namespaced() {
+            let everywhere = vec![many(&format!("{kind}ListForAllNamespaces"))];
+            self.add(out, format!("{root}/watch/{plural}"), &[], everywhere);
+        }
+        let how = "deprecated: use the 'watch' parameter with a list operation instead, filtered to a single item with \
+                   the 'fieldSelector' parameter.";
+        let one = watch("watch", scoped, format!("watch changes to an object of kind {kind}. {how}"));
+        let mut placed = placed.to_vec();
+        placed.push(parameters::name(kind));
+        self.add(out, format!("{root}/watch{base}/{plural}/{{name}}"), &placed, vec![one]);
+    }
+
+    /// What every create takes and answers. Reviews are answered in their own kind as well.
+    fn creating(&self, mut of: Operation, object: Option<String>) -> Operation {
+        of.parameters.extend(self.options("CreateOptions", &[]));
+        of.codes = &[200, 201, 202];
+        Operation { body: object.clone().map(|o| (o, true)), reply: object, ..of }
+    }
+
+    fn replacing(&self, mut of: Operation, object: Option<String>) -> Operation {
+        of.parameters.extend(self.options("UpdateOptions", &[]));
+        of.codes = &[200, 201];
+        Operation { body: object.clone().map(|o| (o, true)), reply: object, ..of }
+    }
+
+    fn patching(&self, mut of: Operation, object: Option<String>) -> Operation {
+        of.parameters.extend(self.options("PatchOptions", &[]));
+        of.codes = &[200, 201];
+        of.consumes = patch_types();
+        Operation { body: Some((model::PATCH.to_owned(), true)), reply: object, ..of }
+    }
+
+    fn subresource(&self, sub: &Sub, scoped: &str) -> Vec<Operation> {
+        let (kind, name) = (self.shape.kind, sub.name);
+        let t = sub_type(self.shape, sub);
+        let object = definition(t.clone());
+        let id = format!("{scoped}{}", capital(name));
+        let start = |method, action, verb: &str, id: &str, text: String| {
+            let mut out = self.operation(method, action, verb, id);
+            out.text = text;
+            if !sub.version.is_empty() {
+                out.action = Some((action, (sub.group.to_owned(), sub.version.to_owned(), sub.kind.to_owned())));
+            } else if sub.kind != kind {
+                out.action =
+                    out.action.map(|(action, (group, version, _))| (action, (group, version, sub.kind.into())));
+            }
+            out
+        };
+        let stream = t.filter(|_| sub.kind.ends_with("Options"));
+        let mut out = Vec::new();
+        for verb in sub.verbs {
+            out.push(match (*verb, &stream) {
+                ("get" | "create" | "update" | "patch" | "delete", Some(options)) => {
+                    let (method, upper, word) = match *verb {
+                        "get" => ("get", "GET", "Get"),
+                        "create" => ("post", "POST", "Post"),
+                        "update" => ("put", "PUT", "Put"),
+                        "patch" => ("patch", "PATCH", "Patch"),
+                        _ => ("delete", "DELETE", "Delete"),
+                    };
+                    let text = format!("connect {upper} requests to {name} of {kind}");
+                    let mut connect = start(method, "connect", "connect", &format!("{word}{id}"), text);
+                    connect.parameters = parameters::of_options(options, &[], self.texts);
+                    Operation { produces: vec!["*/*"], ..connect }
+                }
+                ("get", None) => {
+                    let mut get = start("get", "get", "read", &id, format!("read {name} of the specified {kind}"));
+                    // A log is text though it names the Pod.
+                    if name == "log" {
+                        let options = api::schema::of("", "v1", "PodLogOptions");
+                        get.parameters
+                            .extend(options.map(|t| parameters::of_options(&t, &[], self.texts)).unwrap_or_default());
+                        get.produces.insert(0, "text/plain");
+                        get
+                    } else {
+                        Operation { reply: object.clone(), ..get }
+                    }
+                }
+                ("create", None) => {
+                    let text = format!("create {name} of{}{kind}", article(kind));
+                    self.creating(start("post", "post", "create", &id, text), object.clone())
+                }
+                ("update", None) => {
+                    let text = format!("replace {name} of the specified {kind}");
+                    self.replacing(start("put", "put", "replace", &id, text), object.clone())
+                }
+                ("patch", None) => {
+                    let text = format!("partially update {name} of the specified {kind}");
+                    self.patching(start("patch", "patch", "patch", &id, text), object.clone())
+                }
+                _ => continue,
+            });
+        }
+        out
+    }
 }
 
-fn options_as_query(t: TypeRef<'_>) -> Vec<Parameter> {
-    use machinery::schema::{Scalar, Shape};
-    let kind = |shape: Shape<'_>| match shape {
-        Shape::Scalar(Scalar::Bool) => "boolean",
-        Shape::Scalar(Scalar::Int32 | Scalar::Int64) => "integer",
-        _ => "string",
-    };
-    t.fields()
-        .filter(|f| !matches!(f.name(), "kind" | "apiVersion"))
-        .map(|f| Parameter { name: f.name().to_owned(), kind: kind(f.shape()), place: "query" })
-        .collect()
+fn delete_options() -> Option<(String, bool)> {
+    definition(meta("DeleteOptions")).map(|name| (name, false))
+}
+
+/// ` a ` or ` an `; a space alone before a plural.
+fn article(noun: &str) -> &'static str {
+    match noun.chars().next() {
+        _ if noun.ends_with('s') && !noun.ends_with("ss") => " ",
+        Some('A' | 'E' | 'I' | 'O' | 'U') => " an ",
+        _ => " a ",
+    }
 }
 
 #[cfg(test)]
@@ -362,13 +471,32 @@ mod tests {
 
     #[test]
     fn groups_in_operation_names() {
-        for (group, want) in [
-            ("", "Core"),
-            ("apps", "Apps"),
-            ("rbac.authorization.k8s.io", "RbacAuthorization"),
-            ("explain.pintle.dev", "ExplainPintleDev"),
+        for (group, want, lower) in [
+            ("", "Core", "core_v1"),
+            ("apps", "Apps", "apps_v1"),
+            ("rbac.authorization.k8s.io", "RbacAuthorization", "rbacAuthorization_v1"),
+            ("explain.pintle.dev", "ExplainPintleDev", "explainPintleDev_v1"),
         ] {
-            assert_eq!(camel(group), want);
+            assert_eq!((camel(group).as_str(), tag(group, Some("v1")).as_str()), (want, lower));
         }
+    }
+
+    #[test]
+    fn nouns_have_their_article() {
+        let articles = ["Pod", "Endpoints", "IPAddress", "Ingress"].map(article);
+        assert_eq!(articles, [" a ", " ", " an ", " an "]);
+    }
+
+    #[test]
+    fn what_all_operations_take_belongs_to_the_path() {
+        let (a, b) = (parameters::pretty(), parameters::namespace());
+        let operation = |parameters: &[&Parameter]| Operation {
+            parameters: parameters.iter().map(|p| (*p).clone()).collect(),
+            ..Operation::default()
+        };
+        let path = Path::new("/".into(), vec![operation(&[&a, &b]), operation(&[&b])]);
+        assert_eq!(path.parameters, [b]);
+        assert_eq!(path.operations[0].parameters, [a]);
+        assert!(path.operations[1].parameters.is_empty());
     }
 }

@@ -1,80 +1,106 @@
 //! OpenAPI v2, everything in one document: what clients older than v3 read.
 
-use machinery::schema::Type;
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE;
 use serde_json::{Map, Value, json};
 
-use super::model::{self, Form};
-use super::paths::{self, Operation, Parameter, Path};
-use super::{Pieces, gnostic, v3};
-use crate::discovery::Group;
+use super::gnostic::v2 as gnostic;
+use super::model::{self, Form, Registered};
+use super::parameters::Parameter;
+use super::paths::{Operation, Path};
+use super::{Pieces, Source};
 
 fn head(server: &str) -> Value {
     json!({"swagger": "2.0", "info": {"title": "Kubernetes", "version": server}})
 }
 
+fn tail() -> (Value, Value) {
+    let bearer = super::bearer_token();
+    (json!([{"BearerToken": []}]), json!({ "BearerToken": bearer }))
+}
+
 /// Writes the document as JSON.
-pub(super) fn json(groups: &[Group], server: &str) -> Vec<u8> {
+pub(super) fn json(source: &Source, paths: &[Path], server: &str) -> Vec<u8> {
     let mut out = Pieces::start(&head(server));
+    let mut shared = Shared::default();
     out.open("paths");
-    each_path(groups, |path, item| out.field(path, &item));
+    for path in paths {
+        out.field(&path.path, &item(path, &mut shared));
+    }
     out.close();
     out.open("definitions");
-    each_definition(groups, |name, definition| out.field(name, &definition));
+    for (name, definition) in source.reach(paths).definitions(Form::V2, &source.texts, &Registered::all()) {
+        out.field(name, &definition);
+    }
     out.close();
-    out.field(
-        "securityDefinitions",
-        &json!({"BearerToken": {"type": "apiKey", "name": "authorization", "in": "header"}}),
-    );
-    out.field("security", &json!([{"BearerToken": []}]));
+    out.field("parameters", &Value::Object(shared.0.into_iter().collect()));
+    let (security, definitions) = tail();
+    out.field("security", &security);
+    out.field("securityDefinitions", &definitions);
     out.finish()
 }
 
 /// Writes the document as protobuf.
-pub(super) fn protobuf(groups: &[Group], server: &str) -> Vec<u8> {
+pub(super) fn protobuf(source: &Source, paths: &[Path], server: &str) -> Vec<u8> {
     let mut out = gnostic::Document::start(&head(server));
-    let mut paths = gnostic::Paths::default();
-    each_path(groups, |path, item| paths.add(path, &item));
-    out.paths(paths);
-    let mut definitions = gnostic::Definitions::default();
-    each_definition(groups, |name, definition| definitions.add(name, &definition));
-    out.definitions(definitions);
-    out.finish()
+    let mut shared = Shared::default();
+    out.paths(paths.iter().map(|path| (path.path.as_str(), item(path, &mut shared))));
+    out.definitions(source.reach(paths).definitions(Form::V2, &source.texts, &Registered::all()));
+    let (security, definitions) = tail();
+    out.finish(&shared.0, &security, &definitions)
 }
 
-fn each_path(groups: &[Group], mut add: impl FnMut(&str, Value)) {
-    for group in groups {
-        for version in &group.versions {
-            for path in paths::of(group.name, version) {
-                add(&path.path, item(&path));
+/// Parameters that belong to no one operation, under names made of their content.
+#[derive(Default)]
+struct Shared(BTreeMap<String, Value>);
+
+impl Shared {
+    /// A reference to the parameter, or itself when it is one that clients look for at its operation.
+    fn put(&mut self, parameter: Value) -> Value {
+        let (name, place) = (parameter["name"].as_str().unwrap_or_default(), parameter["in"].as_str());
+        let stays = match (place, name) {
+            (_, "name") | (Some("query"), "fieldValidation" | "dryRun") => true,
+            (Some("body"), _) => {
+                let of = parameter["schema"]["$ref"].as_str().unwrap_or_default();
+                !of.starts_with("#/definitions/io.k8s.apimachinery")
             }
+            _ => false,
+        };
+        if stays {
+            return parameter;
         }
+        let hash = URL_SAFE.encode(&fnv(parameter.to_string().as_bytes()).to_be_bytes()[..6]);
+        let name = format!("{name}-{hash}");
+        let reference = json!({"$ref": format!("#/parameters/{name}")});
+        self.0.entry(name).or_insert(parameter);
+        reference
     }
 }
 
-fn each_definition(groups: &[Group], mut add: impl FnMut(&str, Value)) {
-    let served: Vec<(&str, &str)> = groups.iter().flat_map(|g| g.versions.iter().map(|v| (g.name, v.name))).collect();
-    let roots = v3::roots(groups.iter().flat_map(|g| &g.versions));
-    let types = model::reach(roots.iter().map(Type::get));
-    for (name, definition) in model::definitions(&types, Form::V2, &served) {
-        add(&name, definition);
-    }
+/// FNV-1 of 64 bits.
+fn fnv(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, b| hash.wrapping_mul(0x0100_0000_01b3) ^ u64::from(*b))
 }
 
-fn parameter(p: &Parameter) -> Value {
-    let mut out = json!({"name": p.name, "in": p.place, "type": p.kind, "uniqueItems": true});
+fn parameter(p: &Parameter, shared: &mut Shared) -> Value {
+    let mut out = json!({
+        "name": p.name, "in": p.place, "description": p.text, "type": p.kind, "uniqueItems": true,
+    });
     if p.place == "path" {
         out["required"] = json!(true);
     }
-    out
+    shared.put(out)
 }
 
-fn item(path: &Path) -> Value {
+fn item(path: &Path, shared: &mut Shared) -> Value {
     let mut out = Map::new();
     if !path.parameters.is_empty() {
-        out.insert("parameters".into(), path.parameters.iter().map(parameter).collect());
+        out.insert("parameters".into(), path.parameters.iter().map(|p| parameter(p, shared)).collect());
     }
     for o in &path.operations {
-        out.insert(o.method.to_owned(), operation(o));
+        out.insert(o.method.to_owned(), operation(o, shared));
     }
     Value::Object(out)
 }
@@ -90,15 +116,13 @@ pub(super) fn describe(code: u16) -> &'static str {
 
 /// What the operation does to which kind.
 pub(super) fn extend(out: &mut Value, o: &Operation) {
-    if o.action.is_empty() {
-        return;
+    if let Some((action, (group, version, kind))) = &o.action {
+        out["x-kubernetes-action"] = json!(action);
+        out["x-kubernetes-group-version-kind"] = json!({"group": group, "kind": kind, "version": version});
     }
-    let (group, version, kind) = &o.kind;
-    out["x-kubernetes-action"] = json!(o.action);
-    out["x-kubernetes-group-version-kind"] = json!({"group": group, "kind": kind, "version": version});
 }
 
-fn operation(o: &Operation) -> Value {
+fn operation(o: &Operation, shared: &mut Shared) -> Value {
     let reply = match &o.reply {
         Some(definition) => model::reference(Form::V2, definition),
         None => json!({"type": "string"}),
@@ -110,23 +134,49 @@ fn operation(o: &Operation) -> Value {
         .collect();
     responses.insert("401".into(), json!({"description": "Unauthorized"}));
     let mut parameters: Vec<Value> = Vec::new();
-    if let Some(body) = &o.body {
+    if let Some((body, required)) = &o.body {
         let mut body = json!({"name": "body", "in": "body", "schema": model::reference(Form::V2, body)});
-        if o.method != "delete" {
+        if *required {
             body["required"] = json!(true);
         }
-        parameters.push(body);
+        parameters.push(shared.put(body));
     }
-    parameters.extend(o.parameters.iter().map(parameter));
-    let consumes = if o.method == "patch" { paths::patch_types() } else { vec!["*/*"] };
-    let produces = if o.reply.is_some() { paths::TYPES } else { &["text/plain"] };
+    parameters.extend(o.parameters.iter().map(|p| parameter(p, shared)));
     let mut out = json!({
-        "tags": [o.tag], "operationId": o.id, "consumes": consumes, "produces": produces,
+        "tags": [o.tag], "operationId": o.id, "description": o.text, "produces": o.produces,
         "schemes": ["https"], "responses": responses,
     });
+    if !o.consumes.is_empty() {
+        out["consumes"] = json!(o.consumes);
+    }
     if !parameters.is_empty() {
         out["parameters"] = Value::Array(parameters);
     }
     extend(&mut out, o);
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shared_parameters_are_named_by_what_they_are() {
+        // The published values of FNV-1.
+        assert_eq!((fnv(b""), fnv(b"a")), (0xcbf2_9ce4_8422_2325, 0xaf63_bd4c_8601_b7be));
+        let mut shared = Shared::default();
+        let mut put = |parameter: Value| shared.put(parameter);
+        let limit = json!({"name": "limit", "in": "query"});
+        let reference = put(limit.clone());
+        assert!(reference["$ref"].as_str().is_some_and(|r| r.starts_with("#/parameters/limit-") && r.len() == 27));
+        assert_eq!(put(limit), reference);
+        for own in [
+            json!({"name": "name", "in": "path"}),
+            json!({"name": "dryRun", "in": "query"}),
+            json!({"name": "body", "in": "body", "schema": {"$ref": "#/definitions/io.k8s.api.core.v1.Pod"}}),
+        ] {
+            assert_eq!(put(own.clone()), own);
+        }
+        assert_eq!(shared.0.len(), 1);
+    }
 }

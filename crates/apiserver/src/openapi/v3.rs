@@ -1,48 +1,55 @@
-//! One document of OpenAPI v3: the paths and types of one version of a group.
+//! One document of OpenAPI v3: the paths of one version of a group, or of one of the few others, and
+//! the types they name.
 
-use machinery::schema::Type;
 use serde_json::{Map, Value, json};
 
-use super::Pieces;
-use super::model::{self, Form};
-use super::paths::{self, Operation, Parameter, Path};
-use crate::discovery::{self, Version};
+use super::gnostic::v3 as gnostic;
+use super::model::{self, Form, Registered};
+use super::parameters::Parameter;
+use super::paths::{Operation, Path};
+use super::{Pieces, Source, v2};
 
-/// Writes the document.
-pub(super) fn document(group: &str, version: &Version, server: &str) -> Vec<u8> {
-    let mut out = Pieces::start(&json!({"openapi": "3.0.0", "info": {"title": "Kubernetes", "version": server}}));
+fn head(server: &str) -> Value {
+    json!({"openapi": "3.0.0", "info": {"title": "Kubernetes", "version": server}})
+}
+
+/// Writes the document as JSON.
+pub(super) fn json(source: &Source, paths: &[Path], registered: &Registered, server: &str) -> Vec<u8> {
+    let mut out = Pieces::start(&head(server));
     out.open("paths");
-    for path in paths::of(group, version) {
-        out.field(&path.path, &item(&path));
+    for path in paths {
+        out.field(&path.path, &item(path));
     }
     out.close();
     out.open("components");
-    out.open("schemas");
-    let roots = roots(std::iter::once(version));
-    let types = model::reach(roots.iter().map(Type::get));
-    for (name, definition) in model::definitions(&types, Form::V3, &[(group, version.name)]) {
-        out.field(&name, &definition);
+    let reach = source.reach(paths);
+    let mut definitions = reach.definitions(Form::V3, &source.texts, registered).peekable();
+    if definitions.peek().is_some() {
+        out.open("schemas");
+        for (name, definition) in definitions {
+            out.field(name, &definition);
+        }
+        out.close();
     }
-    out.close();
-    out.field("securitySchemes", &json!({"BearerToken": {"type": "apiKey", "name": "authorization", "in": "header"}}));
+    out.field("securitySchemes", &json!({"BearerToken": super::bearer_token()}));
     out.close();
     out.finish()
 }
 
-/// The types the kinds of versions are, are listed as, and have as subresources.
-pub(super) fn roots<'a>(versions: impl Iterator<Item = &'a Version>) -> Vec<Type> {
-    let mut roots = paths::common();
-    for kind in versions.flat_map(|v| &v.kinds) {
-        let shape = kind.shape();
-        roots.push(kind.schema());
-        roots.extend(paths::list_type(shape));
-        roots.extend(discovery::subresources(shape).iter().filter_map(|sub| paths::sub_type(shape, sub)));
-    }
-    roots
+/// Writes the document as protobuf.
+pub(super) fn protobuf(source: &Source, paths: &[Path], registered: &Registered, server: &str) -> Vec<u8> {
+    let mut out = gnostic::Document::start(&head(server));
+    out.paths(paths.iter().map(|path| (path.path.as_str(), item(path))));
+    let reach = source.reach(paths);
+    let definitions = reach.definitions(Form::V3, &source.texts, registered);
+    out.components(definitions, &json!({"BearerToken": super::bearer_token()}));
+    out.finish()
 }
 
 fn parameter(p: &Parameter) -> Value {
-    let mut out = json!({"name": p.name, "in": p.place, "schema": {"type": p.kind, "uniqueItems": true}});
+    let mut out = json!({
+        "name": p.name, "in": p.place, "description": p.text, "schema": {"type": p.kind, "uniqueItems": true},
+    });
     if p.place == "path" {
         out["required"] = json!(true);
     }
@@ -60,33 +67,32 @@ fn item(path: &Path) -> Value {
     Value::Object(out)
 }
 
-fn content(types: &[&str], definition: &str) -> Value {
-    let one = |media: &&str| ((*media).to_owned(), json!({"schema": model::reference(Form::V3, definition)}));
-    Value::Object(types.iter().map(one).collect())
+fn content(types: &[&str], schema: &Value) -> Value {
+    Value::Object(types.iter().map(|media| ((*media).to_owned(), json!({ "schema": schema }))).collect())
 }
 
 fn operation(o: &Operation) -> Value {
     let reply = match &o.reply {
-        Some(definition) => content(paths::TYPES, definition),
-        None => json!({"text/plain": {"schema": {"type": "string"}}}),
+        Some(definition) => model::reference(Form::V3, definition),
+        None => json!({"type": "string"}),
     };
+    let reply = content(&o.produces, &reply);
     let mut responses: Map<String, Value> = o
         .codes
         .iter()
-        .map(|code| (code.to_string(), json!({"description": super::v2::describe(*code), "content": reply})))
+        .map(|code| (code.to_string(), json!({"description": v2::describe(*code), "content": reply})))
         .collect();
     responses.insert("401".into(), json!({"description": "Unauthorized"}));
-    let mut out = json!({"tags": [o.tag], "operationId": o.id, "responses": responses});
+    let mut out = json!({"tags": [o.tag], "operationId": o.id, "description": o.text, "responses": responses});
     if !o.parameters.is_empty() {
         out["parameters"] = o.parameters.iter().map(parameter).collect();
     }
-    if let Some(body) = &o.body {
-        let types = if o.method == "patch" { paths::patch_types() } else { paths::BODY_TYPES.to_vec() };
-        out["requestBody"] = json!({"content": content(&types, body)});
-        if o.method != "delete" {
+    if let Some((body, required)) = &o.body {
+        out["requestBody"] = json!({"content": content(&o.consumes, &model::reference(Form::V3, body))});
+        if *required {
             out["requestBody"]["required"] = json!(true);
         }
     }
-    super::v2::extend(&mut out, o);
+    v2::extend(&mut out, o);
     out
 }

@@ -29,6 +29,7 @@ impl Kind for Pod {
         .categories(&["all"])
         .status()
         .status_keeps(&["ownerReferences"])
+        .answers_deleted()
         // A node lists and watches its own pods, among those of all others.
         .indexed(&["spec.nodeName"])
         .subresources(&[

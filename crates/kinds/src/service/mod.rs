@@ -25,6 +25,7 @@ impl Kind for Service {
         .categories(&["all"])
         .prefix("services/specs")
         .status_without_generation()
+        .answers_deleted()
         .create_on_update();
     const SELECTABLE: &'static [Selectable] =
         &[Selectable::at("spec.clusterIP", &["/spec/clusterIP"]), Selectable::at("spec.type", &["/spec/type"])];

@@ -87,7 +87,9 @@ struct Extra {
     merge_key: Span,
     list: ListType,
     keys: Vec<Span>,
+    /// The field is marked as one value: a map, a struct, or a list.
     map_atomic: bool,
+    /// The field is marked as one whose parts are owned apart.
     granular: bool,
     default: Span,
     gates: Vec<Span>,
@@ -313,6 +315,20 @@ impl<'a> Field<'a> {
     pub fn list_keys(self) -> impl ExactSizeIterator<Item = &'a str> + Clone {
         let table = self.table;
         self.extra().keys.iter().map(move |k| table.str(*k))
+    }
+
+    /// How server-side apply treats the list, when the field says so itself: a list that is atomic
+    /// because nothing is said is none.
+    pub fn declared_list_type(self) -> Option<ListType> {
+        let extra = self.extra();
+        (extra.list != ListType::Atomic || extra.map_atomic).then_some(extra.list)
+    }
+
+    /// Whether server-side apply owns the map or struct as a whole, when the field says so itself
+    /// (the type of the value may say it too).
+    pub fn declared_atomic(self) -> Option<bool> {
+        let extra = self.extra();
+        (extra.map_atomic || extra.granular).then_some(!extra.granular)
     }
 
     /// Server-side apply owns the map, or the struct, as a whole.

@@ -29,8 +29,9 @@ impl Table {
     ///
     /// A field is: name, protobuf tag (`-` for none), type, flags (`o` omitempty, `z` omitzero, `p`
     /// pointer, `r` required, `i` optional, `-` for none), then any of `merge[=KEY]`, `retain`,
-    /// `replace` (strategic merge); `set`, `keys=A,B`, `atomic`, `granular` (server-side apply);
-    /// `gate=A,B`; `default=JSON`. A type of another package is written `core/v1.PodSpec`.
+    /// `replace` (strategic merge); `set`, `keys=A,B`, `atomic`, `granular` (server-side apply, where
+    /// the field says it); `gate=A,B`; `default=JSON`. A type of another package is written
+    /// `core/v1.PodSpec`.
     pub fn parse(text: impl Into<Cow<'static, str>>) -> Result<Self> {
         let text = text.into();
         let mut table = Self {
