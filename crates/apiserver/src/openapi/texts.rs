@@ -10,8 +10,11 @@ const PACKED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/texts.z"));
 const ANY_ROOT: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
 const ANY_LIST: &str = "io.k8s.List";
 
+/// A definition, what it is for, and its fields with what they are for.
+type About = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
+
 /// The texts of the kinds of this project.
-const OWN: &[(&str, &str, &[(&str, &str)])] = &[
+const OWN: &[About] = &[
     (
         "dev.pintle.explain.v1alpha1.Wait",
         "Wait says what an object waits for. It exists while the object waits and no longer.",
@@ -131,11 +134,7 @@ mod tests {
             assert!(texts.field(definition, field, true).is_some(), "{definition}.{field}");
         }
         assert_eq!(texts.about(list).as_deref(), Some("PodList is a list of objects of kind Pod."));
-        assert_eq!(texts.field(container_state(), "kind", false), None);
-    }
-
-    fn container_state() -> &'static str {
-        "io.k8s.api.core.v1.ContainerState"
+        assert_eq!(texts.field("io.k8s.api.core.v1.ContainerState", "kind", false), None);
     }
 
     #[test]
