@@ -32,6 +32,7 @@ pub fn selector_or_nothing(from: Option<&LabelSelector>) -> Result<Selector, Str
 #[cfg(test)]
 mod tests {
     use super::*;
+    use machinery::labels::Labels;
     use serde_json::json;
 
     #[test]
@@ -46,7 +47,8 @@ mod tests {
         .expect("a selector");
         let selector = selector(&from).expect("valid");
         assert_eq!(selector.to_string(), "app=web,!old,tier in (a,b)");
-        let labels = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
+        let labels =
+            |pairs: &[(&str, &str)]| -> Labels { pairs.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect() };
         assert!(selector.matches(&labels(&[("app", "web"), ("tier", "b")])));
         assert!(!selector.matches(&labels(&[("app", "web"), ("tier", "b"), ("old", "")])));
         assert!(!selector.matches(&labels(&[("app", "web")])));

@@ -219,12 +219,13 @@ impl Call {
         found.ok_or_else(Status::no_such_path)
     }
 
-    /// May the user create what it wants to change? Asked when that does not exist.
+    /// May the user also do `verb` to what the request is about? Asked where a request turns out to be
+    /// more than its method says: an update that creates.
     ///
     /// # Errors
     /// 403.
-    pub async fn authorize_create(&self) -> status::Result<()> {
-        let info = RequestInfo { verb: "create".into(), ..self.info.clone() };
+    pub async fn authorize(&self, verb: &str) -> status::Result<()> {
+        let info = RequestInfo { verb: verb.into(), ..self.info.clone() };
         authorize(&self.server, &self.user, &info).await
     }
 

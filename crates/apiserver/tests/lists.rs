@@ -126,7 +126,88 @@ async fn resource_versions_name_states() {
     let wrong = listed(root, "resourceVersion=1&resourceVersionMatch=Sometimes").await;
     assert!(wrong.contains("resourceVersionMatch: Unsupported value"), "{wrong}");
     let nonsense = listed(root, "resourceVersion=x").await;
-    assert!(nonsense.starts_with("400 BadRequest: resourceVersion: Invalid value: \"x\""), "{nonsense}");
+    let want = "400 BadRequest: invalid resource version: resourceVersion: Invalid value: \"x\": \
+                strconv.ParseUint: parsing \"x\": invalid syntax";
+    assert_eq!(nonsense, want);
+    // What is asked of the cache as it is comes whole.
+    assert_eq!(listed(root, "resourceVersion=0&limit=2").await, "a b c d e f");
+}
+
+#[tokio::test]
+async fn mistakes_in_selectors_and_tokens_are_told_in_the_usual_words() {
+    use base64::Engine as _;
+    let server = Server::start().await;
+    let token = |text: &str| base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(text);
+    let key = "invalid continue token: continue key is not valid";
+    for (query, want) in [
+        ("labelSelector=a%20b".to_owned(), "unable to parse requirement: found 'b', expected: in, notin, =, ==, !=, gt, lt".to_owned()),
+        (
+            "labelSelector=a/b/c".to_owned(),
+            "unable to parse requirement: <nil>: Invalid value: \"a/b/c\": a valid label key must consist of alphanumeric \
+             characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or \
+             'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an \
+             optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+                .to_owned(),
+        ),
+        ("labelSelector=,".to_owned(), "found ',', expected: !, identifier, or 'end of string'".to_owned()),
+        ("fieldSelector=a".to_owned(), "invalid selector: 'a'; can't understand 'a'".to_owned()),
+        ("limit=x".to_owned(), "strconv.ParseInt: parsing \"x\": invalid syntax".to_owned()),
+        (format!("continue={}", token(r#"{"v":"v9","rv":1,"start":"a"}"#)), format!("{key}: server does not recognize this encoded version v9")),
+        (
+            format!("continue={}", token(r#"{"v":"meta.k8s.io/v1","rv":0,"start":"a"}"#)),
+            format!("{key}: incorrect encoded start resourceVersion (version meta.k8s.io/v1)"),
+        ),
+        (
+            format!("continue={}", token(r#"{"v":"meta.k8s.io/v1","rv":1,"start":""}"#)),
+            format!("{key}: encoded start key empty (version meta.k8s.io/v1)"),
+        ),
+        (format!("continue={}", token(r#"{"v":"meta.k8s.io/v1","rv":1,"start":"../kube-system/a"}"#)), format!("{key}: ../kube-system/a")),
+        (
+            format!("resourceVersion=5&continue={}", token(r#"{"v":"meta.k8s.io/v1","rv":1,"start":"a"}"#)),
+            "specifying resource version is not allowed when using continue".to_owned(),
+        ),
+    ] {
+        assert_eq!(listed(&server.root, &query).await, format!("400 BadRequest: {want}"), "{query}");
+    }
+}
+
+#[tokio::test]
+async fn fields_are_those_the_kind_names() {
+    let server = Server::start().await;
+    let root = &server.root;
+    let pods = "/api/v1/namespaces/default/pods";
+    for (uri, query, want) in [
+        (pods, "spec.host%3Dn", "200"),
+        (pods, "status.podIPs%3D", "200"),
+        (pods, "spec.hostNetwork%3Dfalse", "200"),
+        (pods, "metadata.labels%3Dx", "400 BadRequest: field label not supported: metadata.labels"),
+        ("/api/v1/nodes", "spec.unschedulable%3Dfalse", "200"),
+        ("/api/v1/namespaces", "status.phase%3DActive", "200"),
+        ("/api/v1/namespaces/default/secrets", "type%3Dx", "200"),
+        ("/api/v1/namespaces/default/services", "spec.clusterIP%3Dx", "200"),
+        ("/api/v1/namespaces/default/events", "source%3Dx", "200"),
+        (
+            "/api/v1/namespaces/default/events",
+            "regarding.name%3Dx",
+            "400 BadRequest: field label not supported: regarding.name",
+        ),
+        ("/apis/events.k8s.io/v1/namespaces/default/events", "regarding.name%3Dx", "200"),
+        (
+            "/apis/events.k8s.io/v1/namespaces/default/events",
+            "source%3Dx",
+            "400 BadRequest: field label not supported: source",
+        ),
+        (
+            "/apis/apps/v1/namespaces/default/replicasets",
+            "status.replicas%3D1",
+            r#"400 BadRequest: "status.replicas" is not a known field selector: only "metadata.name", "metadata.namespace""#,
+        ),
+        ("/apis/rbac.authorization.k8s.io/v1/clusterroles", "metadata.namespace%3D", "200"),
+    ] {
+        let answer = root.get(&format!("{uri}?fieldSelector={query}")).await;
+        let got = if answer.code == 200 { "200".to_owned() } else { answer.failure() };
+        assert_eq!(got, want, "{uri} {query}");
+    }
 }
 
 #[tokio::test]

@@ -77,6 +77,68 @@ async fn a_streaming_list_ends_with_its_bookmark() {
 }
 
 #[tokio::test]
+async fn a_watch_of_the_whole_state_marks_its_end_for_those_who_know_bookmarks() {
+    let server = Server::start().await;
+    let root = &server.root;
+    root.post(MAPS, &config_map("a", "1")).await.ok();
+    for query in ["allowWatchBookmarks=true", "allowWatchBookmarks=true&resourceVersion=0"] {
+        let mut watch = root.watch(&format!("{MAPS}?watch=1&{query}")).await;
+        assert_eq!(watch.line("/kind").await, "ADDED a ConfigMap", "{query}");
+        let end = watch.next().await.expect("bookmark");
+        assert_eq!(end["object"]["metadata"]["annotations"], json!({"k8s.io/initial-events-end": "true"}), "{query}");
+    }
+    let mut plain = root.watch(&format!("{MAPS}?watch=1&resourceVersion=0")).await;
+    assert_eq!(plain.line("/kind").await, "ADDED a ConfigMap");
+    root.post(MAPS, &config_map("b", "1")).await.ok();
+    assert_eq!(plain.line("/kind").await, "ADDED b ConfigMap");
+}
+
+#[tokio::test]
+async fn a_watch_may_begin_where_nothing_has_happened_yet() {
+    let server = Server::start().await;
+    let root = &server.root;
+    let made = root.post(MAPS, &config_map("a", "1")).await.ok();
+    let future = revision(&made).parse::<u64>().expect("a number") + 2;
+    let mut watch = root.watch(&format!("{MAPS}?watch=1&resourceVersion={future}&allowWatchBookmarks=true")).await;
+    for name in ["b", "c", "d"] {
+        root.post(MAPS, &config_map(name, "1")).await.ok();
+    }
+    assert_eq!(watch.line("/kind").await, "ADDED d ConfigMap");
+    // A whole state that has yet to come is waited for a while, then told in the stream.
+    let query = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=1000000";
+    let mut never = root.watch(&format!("{MAPS}?watch=1&{query}")).await;
+    let event = never.next().await.expect("event");
+    assert_eq!((&event["type"], &event["object"]["code"]), (&json!("ERROR"), &json!(504)));
+    assert_eq!(event["object"]["details"]["causes"][0]["reason"], "ResourceVersionTooLarge");
+    assert_eq!(never.next().await, None);
+}
+
+#[tokio::test]
+async fn events_enter_and_leave_a_selector_in_both_versions() {
+    let server = Server::start().await;
+    let root = &server.root;
+    let events = "/api/v1/namespaces/default/events";
+    let mut event = json!({"metadata": {"name": "e"}, "involvedObject": {"namespace": "default", "name": "web"},
+        "reason": "Started", "type": "Normal"});
+    let newer = "/apis/events.k8s.io/v1/namespaces/default/events";
+    let mut old =
+        root.watch(&format!("{events}?watch=1&fieldSelector=involvedObject.name%3Dweb,reason%3DStarted")).await;
+    let mut new = root.watch(&format!("{newer}?watch=1&fieldSelector=regarding.name%3Dweb,reason%3DStarted")).await;
+    let one = format!("{events}/e");
+    let mut other = event.clone();
+    other["metadata"]["name"] = json!("f");
+    other["involvedObject"]["name"] = json!("other");
+    root.post(events, &other).await.ok();
+    root.post(events, &event).await.ok();
+    event["reason"] = json!("Stopped");
+    root.put(&one, &event).await.ok();
+    assert_eq!(old.line("/involvedObject/name").await, "ADDED e web");
+    assert_eq!(new.line("/regarding/name").await, "ADDED e web");
+    assert_eq!(old.line("/reason").await, "DELETED e Started");
+    assert_eq!(new.line("/reason").await, "DELETED e Started");
+}
+
+#[tokio::test]
 async fn a_forgotten_revision_is_told_in_the_stream() {
     let server = Server::start_with(|config| {
         config.limits = Limits { changes: 2, ..Limits::default() };
@@ -140,6 +202,9 @@ async fn nonsense_is_refused_before_the_stream_begins() {
     let server = Server::start().await;
     for (query, code) in [
         ("sendInitialEvents=true", 422),
+        ("sendInitialEvents=false", 422),
+        ("sendInitialEvents=true&resourceVersionMatch=Exact", 422),
+        ("sendInitialEvents=true&resourceVersionMatch=NotOlderThan&continue=x", 422),
         ("resourceVersionMatch=NotOlderThan", 422),
         ("resourceVersion=x", 400),
         ("labelSelector=a%20b%20c", 400),

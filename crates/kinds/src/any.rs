@@ -2,8 +2,10 @@
 //! write path, with what the [`Shape`] says done first on the tree itself.
 
 use jiff::Timestamp;
+use machinery::encode::alike;
 use machinery::field::{FieldErrors, Path};
 use machinery::schema;
+use machinery::schema::Type;
 use machinery::status::{self, Status};
 use serde_json::{Map, Value};
 
@@ -67,7 +69,7 @@ impl<K: Kind> AnyKind for K {
         let old_view: K::Object = view::read(old)?;
         keep_from_old(self.shape(), ctx.subresource, new, old);
         view::edit(new, |view: &mut K::Object| <K as Kind>::prepare_update(ctx, view, &old_view))?;
-        move_generation(self.shape(), ctx.subresource, new, old);
+        move_generation(self.shape(), &self.schema(), ctx.subresource, new, old);
         Ok(())
     }
 
@@ -101,7 +103,7 @@ impl<K: Kind> AnyKind for K {
             put_managed_fields(new, managed);
         }
         if let Some(old) = old {
-            move_generation(shape, ctx.subresource, new, old);
+            move_generation(shape, &self.schema(), ctx.subresource, new, old);
         }
         Ok(Finished {
             errors: validate::<K>(ctx, new, &view, old.zip(old_view.as_ref()), missing),
@@ -317,7 +319,7 @@ fn restore(map: &mut Map<String, Value>, key: &str, old: Option<&Value>) {
 }
 
 /// The generation grows when what the user wants changed.
-fn move_generation(shape: &Shape, subresource: &str, new: &mut Value, old: &Value) {
+fn move_generation(shape: &Shape, schema: &Type, subresource: &str, new: &mut Value, old: &Value) {
     if !shape.has_generation || !is_main(subresource) {
         return;
     }
@@ -325,21 +327,24 @@ fn move_generation(shape: &Shape, subresource: &str, new: &mut Value, old: &Valu
         let read = |object: &'_ Value| object.get("metadata").and_then(|metadata| metadata.get(field)).cloned();
         !same(&read(new).unwrap_or_default(), &read(old).unwrap_or_default())
     });
-    let changed = counted || wish_differs(new, old);
+    let changed = counted || wish_differs(schema, new, old);
     if changed {
         let before = old.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or(0);
         metadata_of(new).insert("generation".into(), before.saturating_add(1).into());
     }
 }
 
-/// True when anything but metadata and status differs.
-fn wish_differs(new: &Value, old: &Value) -> bool {
+/// True when anything but metadata and status differs in what is written of it.
+fn wish_differs(schema: &Type, new: &Value, old: &Value) -> bool {
     let empty = Map::new();
     let (new, old) = (new.as_object().unwrap_or(&empty), old.as_object().unwrap_or(&empty));
     let counts = |key: &str| !matches!(key, "metadata" | "status" | "kind" | "apiVersion");
     let null = Value::Null;
-    new.iter().filter(|(key, _)| counts(key)).any(|(key, value)| !same(value, old.get(key).unwrap_or(&null)))
-        || old.iter().filter(|(key, _)| counts(key)).any(|(key, value)| !new.contains_key(key) && !same(value, &null))
+    let keys = new.keys().chain(old.keys().filter(|key| !new.contains_key(*key))).filter(|key| counts(key));
+    let (new, old) = (|key: &str| new.get(key), |key: &str| old.get(key));
+    keys.into_iter().any(|key| {
+        !same(new(key).unwrap_or(&null), old(key).unwrap_or(&null)) && !alike(key, new(key), old(key), schema)
+    })
 }
 
 /// Equal in meaning: an absent list or map is an empty one; an absent struct is not an empty one,

@@ -42,6 +42,7 @@ impl Kind for Event {
         .singular("event")
         .short(&["ev"])
         .keep(Keep::Relaxed)
+        .uncollected()
         .create_on_update();
     const HAS_DEFAULTS: bool = false;
     const SELECTABLE: &'static [Selectable] = &[

@@ -135,29 +135,32 @@ pub fn validate_annotations<'a>(
 
 fn validate_owners(metadata: &Value, path: &Path, errors: &mut FieldErrors) {
     let Some(owners) = metadata.get("ownerReferences").and_then(Value::as_array) else { return };
-    let mut controller: Option<&str> = None;
-    for owner in owners {
+    let mut controller: Option<String> = None;
+    for (i, owner) in owners.iter().enumerate() {
+        let at = path.index(i);
         let version = text(owner, "apiVersion");
-        if version.is_empty() || version.ends_with('/') {
-            errors.invalid(&path.child("apiVersion"), version, "version must not be empty");
+        if version.is_empty() {
+            errors.required(&at.child("apiVersion"), "must not be empty");
+        } else if version.ends_with('/') || version.matches('/').count() > 1 {
+            errors.invalid(&at.child("apiVersion"), version, "must be <group>/<version> or <version>");
         }
         for field in ["kind", "name", "uid"] {
             if text(owner, field).is_empty() {
-                errors.invalid(&path.child(field), "", "must not be empty");
+                errors.required(&at.child(field), "must not be empty");
             }
         }
         if version == "v1" && text(owner, "kind") == "Event" {
-            errors.invalid(path, owner.clone(), "/v1, Kind=Event is disallowed from being an owner");
+            errors.invalid(&at, owner.clone(), "/v1, Kind=Event is disallowed from being an owner");
         }
         if owner.get("controller").and_then(Value::as_bool) == Some(true) {
-            match controller {
-                None => controller = Some(text(owner, "name")),
+            let name = format!("{}/{}", text(owner, "kind"), text(owner, "name"));
+            match &controller {
+                None => controller = Some(name),
                 Some(first) => errors.invalid(
                     path,
                     Value::Array(owners.clone()),
                     format!(
-                        "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {}",
-                        text(owner, "name")
+                        "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {name}"
                     ),
                 ),
             }
@@ -245,12 +248,10 @@ mod tests {
         assert_eq!(texts.len(), 5, "{texts:#?}");
         assert!(texts[0].starts_with("metadata.labels: Invalid value: \"-\": a valid label must be"), "{}", texts[0]);
         assert_eq!(texts[1], "metadata.annotations: Too long: may not be more than 262144 bytes");
-        assert_eq!(texts[2], "metadata.ownerReferences.uid: Invalid value: \"\": must not be empty");
-        assert!(
-            texts[3].contains(
-                "Only one reference can have Controller set to true. Found \"true\" in references for p and q"
-            )
-        );
+        assert_eq!(texts[2], "metadata.ownerReferences[0].uid: Required value: must not be empty");
+        assert!(texts[3].contains(
+            "Only one reference can have Controller set to true. Found \"true\" in references for Pod/p and Pod/q"
+        ));
         assert_eq!(
             texts[4],
             "metadata.finalizers[0]: Invalid value: \"plain\": \

@@ -46,6 +46,8 @@ pub struct ScalePaths {
 pub enum Propagation {
     Background,
     Orphan,
+    /// The garbage collector does not know the kind; whatever the client says, nothing waits for it.
+    Uncollected,
 }
 
 /// Every verb of an ordinary resource, sorted.
@@ -262,6 +264,13 @@ impl Shape {
     #[must_use]
     pub const fn create_on_update(mut self) -> Self {
         self.create_on_update = true;
+        self
+    }
+
+    /// The garbage collector does not know the kind.
+    #[must_use]
+    pub const fn uncollected(mut self) -> Self {
+        self.propagation = Propagation::Uncollected;
         self
     }
 

@@ -1,7 +1,8 @@
 //! Field selectors: `metadata.name=a,status.phase!=Running`.
 
-use std::collections::BTreeMap;
 use std::fmt;
+
+use crate::labels::Lookup;
 
 /// One comparison of one field.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +33,10 @@ impl Selector {
     /// Parses the text form of the `fieldSelector` parameter.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut terms = Vec::new();
-        for part in split(text) {
+        let mut parts = split(text);
+        // Of several mistakes the first in this order is told.
+        parts.sort_unstable();
+        for part in parts {
             if part.is_empty() {
                 continue;
             }
@@ -45,13 +49,19 @@ impl Selector {
             let value = unescape(&part[at + operator.len()..])?;
             terms.push(Term { field: part[..at].to_owned(), value, equals: operator != "!=" });
         }
-        terms.sort_by(|a, b| (&a.field, &a.value).cmp(&(&b.field, &b.value)));
         Ok(Self { terms })
     }
 
     /// Does an object with these field values match? A field it does not have is the empty text.
-    pub fn matches(&self, fields: &BTreeMap<String, String>) -> bool {
-        self.terms.iter().all(|t| (fields.get(&t.field).map_or("", String::as_str) == t.value) == t.equals)
+    pub fn matches<L: Lookup + ?Sized>(&self, fields: &L) -> bool {
+        self.terms.iter().all(|t| (fields.text(&t.field).unwrap_or_default() == t.value) == t.equals)
+    }
+
+    /// The same conditions on fields that have other names.
+    #[must_use]
+    pub fn renamed(&self, name: impl Fn(&str) -> String) -> Self {
+        let terms = self.terms.iter().map(|t| Term { field: name(&t.field), ..t.clone() });
+        Self { terms: terms.collect() }
     }
 
     /// The value it demands of `field`, if it demands one.
@@ -137,6 +147,8 @@ fn unescape(value: &str) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use proptest::prelude::*;
 

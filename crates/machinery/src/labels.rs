@@ -13,6 +13,18 @@ use crate::names;
 /// Labels of an object.
 pub type Labels = BTreeMap<String, String>;
 
+/// What selectors read: texts by key, however they are kept.
+pub trait Lookup {
+    /// The text of `key`; `None` when there is none.
+    fn text(&self, key: &str) -> Option<&str>;
+}
+
+impl Lookup for BTreeMap<String, String> {
+    fn text(&self, key: &str) -> Option<&str> {
+        self.get(key).map(String::as_str)
+    }
+}
+
 /// How a requirement compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operator {
@@ -42,7 +54,7 @@ impl Requirement {
     /// A requirement whose key and values have been checked.
     pub fn new(key: &str, operator: Operator, values: Vec<String>) -> Result<Self, FieldErrors> {
         let mut errors = FieldErrors::new();
-        check_key(key, &mut errors);
+        check_key(&Path::new("key"), key, &mut errors);
         let path = Path::new("values");
         let list = || serde_json::Value::from(values.clone());
         match operator {
@@ -79,9 +91,9 @@ impl Requirement {
     }
 
     /// Does an object with these labels satisfy it?
-    pub fn matches(&self, labels: &Labels) -> bool {
-        let value = labels.get(&self.key);
-        let listed = |v: &String| self.values.contains(v);
+    pub fn matches<L: Lookup + ?Sized>(&self, labels: &L) -> bool {
+        let value = labels.text(&self.key);
+        let listed = |v: &str| self.values.iter().any(|wanted| wanted == v);
         match self.operator {
             Operator::In | Operator::Equals | Operator::DoubleEquals => value.is_some_and(listed),
             Operator::NotIn | Operator::NotEquals => !value.is_some_and(listed),
@@ -100,10 +112,10 @@ impl Requirement {
     }
 }
 
-fn check_key(key: &str, errors: &mut FieldErrors) {
+fn check_key(path: &Path, key: &str, errors: &mut FieldErrors) {
     let complaints = names::qualified_name(key);
     if !complaints.is_empty() {
-        errors.invalid(&Path::new("key"), key, complaints.join("; "));
+        errors.invalid(path, key, complaints.join("; "));
     }
 }
 
@@ -171,7 +183,7 @@ impl Selector {
     }
 
     /// Does an object with these labels match?
-    pub fn matches(&self, labels: &Labels) -> bool {
+    pub fn matches<L: Lookup + ?Sized>(&self, labels: &L) -> bool {
         !self.nothing && self.requirements.iter().all(|r| r.matches(labels))
     }
 
@@ -333,7 +345,8 @@ impl Parser {
             return Err(format!("found '{key}', expected: identifier"));
         }
         let mut errors = FieldErrors::new();
-        check_key(&key, &mut errors);
+        // A key in a text has no place in an object; that is how clients are told so.
+        check_key(&Path::new("<nil>"), &key, &mut errors);
         if !errors.is_empty() {
             return Err(errors.to_string());
         }
@@ -375,7 +388,7 @@ impl Parser {
             }
             Token::Close => {
                 self.take(Expect::Values);
-                Ok(Vec::new())
+                Ok(vec![String::new()])
             }
             _ => Err(format!("found '{text}', expected: ',', ')' or identifier")),
         }
@@ -459,6 +472,8 @@ mod tests {
             ("app=", "app=", false),
             ("app in (,web)", "app in (,web)", true),
             ("app in (x,)", "app in (,x)", false),
+            ("app in ()", "app in ()", false),
+            ("app notin ()", "app notin ()", true),
             ("example.com/app=web", "example.com/app=web", false),
         ] {
             let selector = Selector::parse(text).unwrap_or_else(|e| panic!("{text}: {e}"));
@@ -478,10 +493,6 @@ mod tests {
             ("a in b", "unable to parse requirement: found 'b' expected: '('"),
             ("a in (b", "unable to parse requirement: found '', expected: ',' or ')'"),
             (
-                "a in ()",
-                "unable to parse requirement: values: Invalid value: []: for 'in', 'notin' operators, values set can't be empty",
-            ),
-            (
                 "a>x",
                 "unable to parse requirement: values[0]: Invalid value: \"x\": for 'Gt', 'Lt' operators, the value must be an integer",
             ),
@@ -491,7 +502,7 @@ mod tests {
         }
         let error = Selector::parse("a/b/c=d").expect_err("bad key");
         assert!(
-            error.starts_with("unable to parse requirement: key: Invalid value: \"a/b/c\": a qualified name"),
+            error.starts_with("unable to parse requirement: <nil>: Invalid value: \"a/b/c\": a valid label key must"),
             "{error}"
         );
         let error = Selector::parse("a=-").expect_err("bad value");

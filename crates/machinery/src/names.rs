@@ -19,6 +19,11 @@ pub fn too_long(max: usize) -> String {
     format!("must be no more than {max} characters")
 }
 
+/// The same about labels and what looks like them.
+fn too_many_bytes(max: usize) -> String {
+    format!("must be no more than {max} bytes")
+}
+
 /// The complaint about an empty text.
 pub const EMPTY: &str = "must be non-empty";
 
@@ -51,7 +56,9 @@ pub fn dns1123_label(s: &str) -> Vec<String> {
     if s.len() > 63 {
         out.push(too_long(63));
     }
-    if !is_label(s) {
+    if s.contains('.') && s.split('.').all(is_label) {
+        out.push("must not contain dots".to_owned());
+    } else if !is_label(s) {
         let what = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must \
                     start and end with an alphanumeric character";
         out.push(shape(what, &["my-name", "123-abc"], LABEL));
@@ -59,11 +66,14 @@ pub fn dns1123_label(s: &str) -> Vec<String> {
     out
 }
 
+/// The longest subdomain.
+const SUBDOMAIN_LENGTH: usize = 253;
+
 /// A lowercase RFC 1123 subdomain: names of most objects.
 pub fn dns1123_subdomain(s: &str) -> Vec<String> {
     let mut out = Vec::new();
-    if s.len() > 253 {
-        out.push(too_long(253));
+    if s.len() > SUBDOMAIN_LENGTH {
+        out.push(too_long(SUBDOMAIN_LENGTH));
     }
     if !s.split('.').all(is_label) {
         let what = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', \
@@ -100,19 +110,22 @@ pub fn qualified_name(s: &str) -> Vec<String> {
             if prefix.is_empty() {
                 out.push(format!("prefix part {EMPTY}"));
             } else {
-                out.extend(dns1123_subdomain(prefix).into_iter().map(|m| format!("prefix part {m}")));
+                let wrong = dns1123_subdomain(prefix).into_iter();
+                let wrong =
+                    wrong.map(|m| if m == too_long(SUBDOMAIN_LENGTH) { too_many_bytes(SUBDOMAIN_LENGTH) } else { m });
+                out.extend(wrong.map(|m| format!("prefix part {m}")));
             }
             name
         }
         _ => {
-            let shape = shape(&format!("a qualified name {what}"), &examples, QUALIFIED);
+            let shape = shape(&format!("a valid label key {what}"), &examples, QUALIFIED);
             return vec![format!("{shape} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')")];
         }
     };
     if name.is_empty() {
         out.push(format!("name part {EMPTY}"));
     } else if name.len() > 63 {
-        out.push(format!("name part {}", too_long(63)));
+        out.push(format!("name part {}", too_many_bytes(63)));
     }
     if !is_qualified_part(name) {
         out.push(format!("name part {}", shape(what, &examples, QUALIFIED)));
@@ -124,7 +137,7 @@ pub fn qualified_name(s: &str) -> Vec<String> {
 pub fn label_value(s: &str) -> Vec<String> {
     let mut out = Vec::new();
     if s.len() > 63 {
-        out.push(too_long(63));
+        out.push(too_many_bytes(63));
     }
     if !s.is_empty() && !is_qualified_part(s) {
         let what = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', \
@@ -265,6 +278,11 @@ mod tests {
         assert_eq!(qualified_name("a/b/c").len(), 1);
         assert_eq!(qualified_name("")[0], "name part must be non-empty");
         assert_eq!(dns1123_label(&"a".repeat(64)), ["must be no more than 63 characters"]);
+        assert_eq!(dns1123_label("a.b"), ["must not contain dots"]);
+        assert_eq!(label_value(&"a".repeat(64)), ["must be no more than 63 bytes"]);
+        let long = "a".repeat(300);
+        assert_eq!(qualified_name(&format!("{long}/b")), ["prefix part must be no more than 253 bytes"]);
+        assert_eq!(qualified_name(&long), ["name part must be no more than 63 bytes"]);
         assert!(dns1035_label("1a")[0].starts_with("a DNS-1035 label must consist of"));
         assert_eq!(config_map_key(".."), ["must not be '..'"]);
         assert_eq!(config_map_key("..a"), ["must not start with '..'"]);

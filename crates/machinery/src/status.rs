@@ -163,6 +163,12 @@ impl Status {
         Self::new(409, "AlreadyExists", format!("{resource} \"{name}\" already exists")).about(resource, name)
     }
 
+    /// 409 AlreadyExists for a name that the server made up.
+    pub fn name_not_generated(resource: &GroupResource, name: &str) -> Box<Self> {
+        const WHY: &str = "already exists, the server was not able to generate a unique name for the object";
+        Self::new(409, "AlreadyExists", format!("{resource} \"{name}\" {WHY}")).about(resource, name).retry_after(1)
+    }
+
     /// 409 Conflict `Operation cannot be fulfilled on <resource> "<name>": <why>`.
     pub fn conflict(resource: &GroupResource, name: &str, why: impl fmt::Display) -> Box<Self> {
         Self::new(409, "Conflict", format!("Operation cannot be fulfilled on {resource} \"{name}\": {why}"))

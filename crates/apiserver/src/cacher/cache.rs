@@ -175,7 +175,7 @@ impl Cacher {
         };
         let revision = self.revision();
         let mut state = self.state.write();
-        match options.after.filter(|_| !options.initial_events) {
+        match options.after {
             Some(after) => parts.backlog = state.backlog(after, &options)?,
             None => parts.snapshot = Some(state.snapshot(revision)),
         }

@@ -207,7 +207,7 @@ async fn the_initial_state_comes_first_and_its_end_is_marked() {
     world.settle().await;
     let mut watch = world
         .maps()
-        .watch(WatchOptions { filter: tier("odd"), initial_events: true, bookmarks: true, ..options() })
+        .watch(WatchOptions { filter: tier("odd"), marks_end: true, bookmarks: true, ..options() })
         .expect("starts");
     world.map("default", "new", "odd").await;
     world.settle().await;
@@ -516,7 +516,7 @@ async fn replayed_watches_equal_the_state() {
                 let options = WatchOptions {
                     filter: filter.clone(),
                     after: from_list.then_some(snapshot.revision),
-                    initial_events: !from_list && rng.below(2) == 0,
+                    marks_end: !from_list && rng.below(2) == 0,
                     ..options()
                 };
                 let watch = world.maps().watch(options).expect("starts");

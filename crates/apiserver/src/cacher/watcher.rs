@@ -46,7 +46,8 @@ impl Filter {
     pub fn passes(&self, object: &CachedObject) -> bool {
         (self.namespace.is_empty() || self.namespace == object.namespace())
             && (self.name.is_empty() || self.name == object.name())
-            && (object.damage.is_some() || (self.labels.matches(&object.labels) && self.fields.matches(&object.fields)))
+            && (object.damage.is_some()
+                || (self.labels.matches(&*object.labels) && self.fields.matches(&*object.fields)))
     }
 
     /// The one name it lets through, if it is only one.
@@ -78,8 +79,8 @@ pub struct WatchOptions {
     pub filter: Filter,
     /// Changes after this revision; `None`: the current state as ADDED events, then changes.
     pub after: Option<u64>,
-    /// The current state first, whatever `after` says, and a bookmark that marks its end.
-    pub initial_events: bool,
+    /// With bookmarks: one that marks the end of the state the watch begins with.
+    pub marks_end: bool,
     /// Bookmarks now and then.
     pub bookmarks: bool,
     /// The stream ends after this time.
@@ -295,7 +296,7 @@ impl Watcher {
             snapshot,
             next: Some(String::new()),
             ready: VecDeque::new(),
-            marks_end: options.initial_events,
+            marks_end: options.marks_end && options.bookmarks,
         });
         let mut watcher = Self {
             filter: options.filter,

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kinds::{AnyKind, Shape};
-use machinery::fields;
 use machinery::status::{self, GroupResource, Status};
 use storage::Store;
 
@@ -79,17 +78,6 @@ impl Resource {
             Some(0) => Ok(()),
             Some(revision) => self.cacher()?.wait_for(revision, PATIENCE).await,
         }
-    }
-
-    /// True when an object has the fields asked for, in this kind's words for them. The cache knows
-    /// the words of the stored kind only.
-    pub fn selects(&self, fields: &fields::Selector, object: &CachedObject) -> bool {
-        if fields.is_empty() || self.kind.stored_as().is_none() {
-            return true;
-        }
-        let Ok(mut value) = object.value() else { return true };
-        self.kind.from_stored(&mut value);
-        fields.matches(&self.kind.fields(&value))
     }
 }
 

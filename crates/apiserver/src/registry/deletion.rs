@@ -4,14 +4,14 @@
 //!  no finalizers, no grace ─► Remove
 //!  finalizers              ─► Mark (deletionTimestamp, grace 0) ─► … removed when the last finalizer goes
 //!  grace 30 (pods)         ─► Mark (deletionTimestamp = now + 30) ─► kubelet deletes with grace 0 ─► Remove
-//!  marked already          ─► Pending, or Mark again with a shorter grace
+//!  marked already          ─► Pending, or Mark again with a shorter grace or other finalizers
 //! ```
 
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kinds::AnyKind;
 use kinds::shape::Propagation;
+use kinds::{AnyKind, Shape};
 use machinery::meta;
 use machinery::status::{self, GroupResource, Status};
 use serde_json::Value;
@@ -38,15 +38,17 @@ pub enum Step {
 ///
 /// # Errors
 /// 409 when the object is another one, or another version of it.
-pub fn check(options: &DeleteOptions, object: &Value, resource: &GroupResource) -> status::Result<()> {
+pub fn check(options: &DeleteOptions, object: &Value, shape: &Shape) -> status::Result<()> {
     let name = meta::name(object);
+    // Here clients are told the kind where elsewhere they are told the resource.
+    let what = GroupResource::new(shape.group, shape.kind);
     if let Some(uid) = options.uid.as_deref().filter(|uid| *uid != meta::uid(object)) {
         let found = meta::uid(object);
         let why = format!(
             "the UID in the precondition ({uid}) does not match the UID in record ({found}). \
              The object might have been deleted and then recreated"
         );
-        return Err(Status::conflict(resource, name, why));
+        return Err(Status::conflict(&what, name, why));
     }
     if let Some(revision) = options.revision.as_deref().filter(|rv| *rv != meta::resource_version(object)) {
         let found = meta::resource_version(object);
@@ -54,49 +56,62 @@ pub fn check(options: &DeleteOptions, object: &Value, resource: &GroupResource) 
             "the ResourceVersion in the precondition ({revision}) does not match the ResourceVersion in record \
              ({found}). The object might have been modified"
         );
-        return Err(Status::conflict(resource, name, why));
+        return Err(Status::conflict(&what, name, why));
     }
     Ok(())
 }
 
 /// What deleting `object` does.
 pub fn plan(kind: &dyn AnyKind, object: &Value, options: &DeleteOptions, now: Timestamp) -> Step {
-    let grace = kind.grace(object, options.grace);
-    let begun = meta::deletion_timestamp(object);
-    if let Some(begun) = begun {
-        // Only a shorter grace is heard once deletion has begun.
-        let left = meta::deletion_grace_period_seconds(object).unwrap_or(0);
-        if left > 0 && grace.is_some() {
-            return match options.grace {
-                Some(wanted) if wanted == 0 && !holds(kind, object) => Step::Remove,
-                Some(wanted) if wanted < left => {
-                    let mut marked = object.clone();
-                    let at = begun.saturating_sub(seconds(left)).unwrap_or(begun);
-                    let at = at.saturating_add(seconds(wanted)).unwrap_or(at);
-                    meta::set_deletion_timestamp(&mut marked, Some(at));
-                    meta::set_deletion_grace_period_seconds(&mut marked, Some(wanted));
-                    Step::Mark(marked)
-                }
-                _ => Step::Pending,
-            };
-        }
-        return if holds(kind, object) { Step::Pending } else { Step::Remove };
-    }
     let mut marked = object.clone();
     let finalizers = finalizers(kind, object, options);
+    let held = !finalizers.is_empty() || kind.is_held(object);
     meta::set_finalizers(&mut marked, &finalizers.iter().map(String::as_str).collect::<Vec<_>>());
-    let stay = grace.unwrap_or(0).max(0);
-    if stay == 0 && finalizers.is_empty() && !kind.is_held(object) {
+    let grace = kind.grace(object, options.grace);
+    let Some(begun) = meta::deletion_timestamp(object) else {
+        let stay = grace.unwrap_or(0).max(0);
+        if stay == 0 && !held {
+            return Step::Remove;
+        }
+        mark(&mut marked, now.saturating_add(seconds(stay)).unwrap_or(now), stay);
+        let generation = meta::generation(object);
+        if generation > 0 {
+            meta::set_generation(&mut marked, generation + 1);
+        }
+        kind.begin_deletion(&mut marked);
+        return Step::Mark(marked);
+    };
+    let left = match meta::deletion_grace_period_seconds(object) {
+        Some(left) if left < 0 => 1,
+        left => left.unwrap_or(0),
+    };
+    if left > 0 && grace.is_some() {
+        // Only a shorter grace is heard once deletion has begun.
+        let Some(wanted) = options.grace.filter(|wanted| *wanted < left) else { return Step::Pending };
+        if wanted == 0 && !held {
+            return Step::Remove;
+        }
+        let at = begun.saturating_sub(seconds(left)).unwrap_or(begun);
+        let at = at.saturating_add(seconds(wanted)).unwrap_or(at);
+        // What is over already still ends in an orderly way, unless the client wants it to end at once.
+        if at < now {
+            mark(&mut marked, now, wanted.min(1))
+        } else {
+            mark(&mut marked, at, wanted)
+        }
+        return Step::Mark(marked);
+    }
+    if !held {
         return Step::Remove;
     }
-    meta::set_deletion_timestamp(&mut marked, now.saturating_add(seconds(stay)).ok());
-    meta::set_deletion_grace_period_seconds(&mut marked, Some(stay));
-    let generation = meta::generation(object);
-    if generation > 0 {
-        meta::set_generation(&mut marked, generation + 1);
-    }
-    kind.begin_deletion(&mut marked);
-    Step::Mark(marked)
+    // What holds it may change: the garbage collector's finalizers follow the last wish.
+    mark(&mut marked, begun.min(now), 0);
+    if marked == *object { Step::Pending } else { Step::Mark(marked) }
+}
+
+fn mark(object: &mut Value, at: Timestamp, grace: i64) {
+    meta::set_deletion_timestamp(object, Some(at));
+    meta::set_deletion_grace_period_seconds(object, Some(grace));
 }
 
 /// True when the update that led to `object` let go of the last thing that held a deleted object.
@@ -116,6 +131,9 @@ fn seconds(n: i64) -> Duration {
 /// The finalizers with those of the garbage collector as the propagation policy wants them.
 fn finalizers(kind: &dyn AnyKind, object: &Value, options: &DeleteOptions) -> Vec<String> {
     let old = meta::finalizers(object);
+    if kind.shape().propagation == Propagation::Uncollected {
+        return old.into_iter().filter(|f| *f != ORPHAN && *f != FOREGROUND).map(str::to_owned).collect();
+    }
     let propagate = options.propagate.unwrap_or_else(|| {
         if old.contains(&ORPHAN) {
             Propagate::Orphan
@@ -182,6 +200,8 @@ mod tests {
             "deletionGracePeriodSeconds": 30}, "spec": {"nodeName": "n"}});
         let mut stopping_held = stopping.clone();
         stopping_held["metadata"]["finalizers"] = json!(["a/b"]);
+        let mut orphaning = going.clone();
+        orphaning["metadata"]["finalizers"] = json!([ORPHAN]);
         let space = json!({"metadata": {}, "spec": {"finalizers": ["kubernetes"]}});
         for (plural, object, options, want) in [
             ("configmaps", &map, plain(), "remove"),
@@ -202,7 +222,16 @@ mod tests {
             ("pods", &stopping, grace(60), "pending"),
             ("pods", &stopping, grace(10), "mark at=0 grace=10 generation=0 "),
             ("pods", &stopping, grace(0), "remove"),
-            ("pods", &stopping_held, grace(0), "mark at=-10 grace=0 generation=0 a/b"),
+            ("pods", &stopping_held, grace(0), "mark at=0 grace=0 generation=0 a/b"),
+            ("pods", &stopping, grace(5), "mark at=0 grace=1 generation=0 "),
+            (
+                "configmaps",
+                &going,
+                propagate(Propagate::Foreground),
+                "mark at=-31536000 grace=0 generation=0 a/b,foregroundDeletion",
+            ),
+            ("configmaps", &orphaning, propagate(Propagate::Background), "remove"),
+            ("events", &map, propagate(Propagate::Foreground), "remove"),
             ("namespaces", &space, plain(), "mark at=0 grace=0 generation=0 "),
             ("namespaces", &map, plain(), "remove"),
         ] {

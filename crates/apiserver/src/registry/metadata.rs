@@ -5,8 +5,9 @@ use std::collections::HashSet;
 use jiff::Timestamp;
 use kinds::Shape;
 use machinery::field::{FieldErrors, Path};
-use machinery::meta;
+use machinery::schema::Type;
 use machinery::status::{self, Status};
+use machinery::{encode, meta};
 use serde_json::{Map, Value};
 
 use super::catalogue::Resource;
@@ -48,26 +49,23 @@ pub fn begin(object: &mut Value, shape: &Shape, namespace: &str, now: Timestamp,
 pub fn carry(resource: &Resource, new: &mut Value, old: &Value) -> status::Result<()> {
     let (shape, group_resource) = (resource.shape(), resource.group_resource());
     let name = meta::name(old);
+    let uid = meta::uid(old);
+    match meta::uid(new) {
+        "" => meta::set_uid(new, uid),
+        other if other != uid => return Err(other_uid(resource, meta::namespace(old), name, other, uid)),
+        _ => {}
+    }
     let asked = meta::resource_version(new).to_owned();
     if asked.is_empty() || asked == "0" {
         if !shape.unconditional_update {
             let mut errors = FieldErrors::new();
             let path = Path::new("metadata").child("resourceVersion");
             errors.invalid(&path, 0, "must be specified for an update");
-            return Err(Status::invalid(shape.group, shape.kind, name, &errors));
+            return Err(Status::invalid(shape.group, shape.plural, name, &errors));
         }
         meta::set_resource_version(new, meta::resource_version(old));
     } else if options::revision(&asked)? != meta::revision(old).unwrap_or_default() {
         return Err(Status::modified(&group_resource, name));
-    }
-    let uid = meta::uid(old);
-    match meta::uid(new) {
-        "" => meta::set_uid(new, uid),
-        other if other != uid => {
-            let why = format!("Precondition failed: UID in precondition: {other}, UID in object meta: {uid}");
-            return Err(Status::conflict(&group_resource, name, why));
-        }
-        _ => {}
     }
     let keep = |metadata: &mut Map<String, Value>, field: &str| {
         if let Some(value) = old.get("metadata").and_then(|m| m.get(field)) {
@@ -89,6 +87,20 @@ pub fn carry(resource: &Resource, new: &mut Value, old: &Value) -> status::Resul
         metadata.remove("namespace");
     }
     Ok(())
+}
+
+/// The 409 for a write that means the object with the uid `wanted`, where `found` is another.
+pub fn other_uid(resource: &Resource, namespace: &str, name: &str, wanted: &str, found: &str) -> Box<Status> {
+    let why = format!("Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}");
+    not_that_object(resource, namespace, name, &why)
+}
+
+/// The 409 for a write that means another object than the one that is stored.
+pub fn not_that_object(resource: &Resource, namespace: &str, name: &str, why: &str) -> Box<Status> {
+    let key = resource.key(namespace, name);
+    let why =
+        format!("StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: {why}");
+    Status::conflict(&resource.group_resource(), name, why)
 }
 
 /// Removes owners that are named twice; the warnings to send.
@@ -154,13 +166,13 @@ pub fn show_again(new: &mut Value, hidden: Hidden) {
 
 /// True when an update from `old` to `new` would change nothing, or only when managed fields were
 /// last written.
-pub fn same(new: &Value, old: &Value) -> bool {
+pub fn same(new: &Value, old: &Value, schema: &Type) -> bool {
     if new == old {
         return true;
     }
     let (Some(new), Some(old)) = (new.as_object(), old.as_object()) else { return false };
-    let rest = |map: &Map<String, Value>| map.len() - usize::from(map.contains_key("metadata"));
-    if rest(new) != rest(old) || new.iter().any(|(key, value)| key != "metadata" && old.get(key) != Some(value)) {
+    let mut keys = new.keys().chain(old.keys().filter(|key| !new.contains_key(*key))).filter(|key| *key != "metadata");
+    if keys.any(|key| !encode::alike(key, new.get(key), old.get(key), schema)) {
         return false;
     }
     let empty = Map::new();
@@ -179,6 +191,7 @@ pub fn same(new: &Value, old: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kinds::AnyKind as _;
     use serde_json::json;
 
     const CONFIG_MAP: Shape = Shape::namespaced("", "v1", "ConfigMap", "configmaps");
@@ -205,14 +218,15 @@ mod tests {
         let with = |change: &dyn Fn(&mut Value)| {
             let mut new = old.clone();
             change(&mut new);
-            same(&new, &old)
+            same(&new, &old, &kinds::config_map::ConfigMap.schema())
         };
         assert!(with(&|_| {}));
         assert!(with(&|new| new["metadata"]["managedFields"][0]["time"] = json!("2")));
         assert!(with(&|new| new["metadata"]["resourceVersion"] = json!("8")));
         assert!(!with(&|new| new["metadata"]["managedFields"][0]["manager"] = json!("n")));
         assert!(!with(&|new| new["data"]["k"] = json!("w")));
-        assert!(!with(&|new| new["more"] = json!(1)));
+        assert!(!with(&|new| new["immutable"] = json!(true)));
+        assert!(with(&|new| new["binaryData"] = json!({})));
         assert!(!with(&|new| drop(new.as_object_mut().map(|m| m.remove("data")))));
     }
 

@@ -13,7 +13,7 @@
 use bytes::Bytes;
 use kinds::{AnyKind, Claim, Ctx, Keep, User, Verb};
 use machinery::managed::{self, Manager};
-use machinery::status::{self, GroupResource, Status};
+use machinery::status::{self, Status};
 use machinery::{encode, meta, names};
 use serde_json::Value;
 use storage::{Expect, Op, Urgency};
@@ -96,7 +96,7 @@ struct Current {
 /// 409 when it exists, 422 when it is wrong, and whatever admission says.
 pub async fn create(write: &Write<'_>, object: Value) -> status::Result<Written> {
     let server = write.server;
-    let (kind, resource) = (write.resource.kind, write.resource.group_resource());
+    let kind = write.resource.kind;
     let now = server.clock.wall();
     let ctx = write.ctx(Verb::Create, now);
     let mut object = object;
@@ -121,7 +121,7 @@ pub async fn create(write: &Write<'_>, object: Value) -> status::Result<Written>
             write.validate(Verb::Create, None, Some(&named), &name).await?;
             match write.put(&named, Expect::Absent, &name).await? {
                 Swap::Done(revision) => Ok((finished.warnings, revision)),
-                Swap::Lost => Err(Status::already_exists(&resource, &name)),
+                Swap::Lost => Err(write.taken(&named, &name).await?),
             }
         }
         .await;
@@ -137,11 +137,8 @@ pub async fn create(write: &Write<'_>, object: Value) -> status::Result<Written>
             }
             Err(status) => {
                 write.give_back(claimed).await;
-                if !(generated && status.is("AlreadyExists")) {
+                if !(generated && status.is("AlreadyExists")) || attempt >= NAMES {
                     return Err(status);
-                }
-                if attempt >= NAMES {
-                    return Err(Status::already_exists(&resource, &name).retry_after(1));
                 }
             }
         }
@@ -178,10 +175,9 @@ where
 /// # Errors
 /// 404, 409 when the preconditions do not hold, and whatever admission says.
 pub async fn delete(write: &Write<'_>, options: &DeleteOptions) -> status::Result<Deleted> {
-    let (kind, resource) = (write.resource.kind, write.resource.group_resource());
     let mut current = write.current(false).await?;
     for _ in 0..ATTEMPTS {
-        match write.try_delete(&current, options, kind, &resource).await {
+        match write.try_delete(&current, options, write.resource.kind).await {
             Ok(Some(deleted)) => return Ok(deleted),
             Ok(None) => {}
             Err(_) if !current.fresh => {}
@@ -189,7 +185,30 @@ pub async fn delete(write: &Write<'_>, options: &DeleteOptions) -> status::Resul
         }
         current = write.current(true).await?;
     }
-    Err(Status::modified(&resource, write.name))
+    Err(Status::modified(&write.resource.group_resource(), write.name))
+}
+
+/// Deletes an object that cannot be read, without looking at what it cannot say: neither finalizers nor
+/// admission are asked.
+///
+/// # Errors
+/// 404, and 409 when the object can be read after all.
+pub async fn delete_unreadable(write: &Write<'_>) -> status::Result<()> {
+    let key = write.resource.key(write.namespace, write.name);
+    let gone = || Status::not_found(&write.resource.group_resource(), write.name);
+    for _ in 0..ATTEMPTS {
+        let entry = write.resource.store()?.get(key.as_bytes()).await.map_err(|e| write.storage_error(e))?;
+        let entry = entry.ok_or_else(gone)?;
+        if matches!(serde_json::from_slice(&entry.value), Ok(Value::Object(_))) {
+            let why = "unsafe deletion is not allowed because the object is decodable from storage";
+            return Err(metadata::not_that_object(write.resource, write.namespace, write.name, why));
+        }
+        let named = serde_json::json!({ "metadata": { "name": write.name } });
+        if let Swap::Done(_) = write.remove(&named, entry.mod_revision).await? {
+            return Ok(());
+        }
+    }
+    Err(Status::modified(&write.resource.group_resource(), write.name))
 }
 
 impl<'a> Write<'a> {
@@ -280,7 +299,7 @@ impl<'a> Write<'a> {
             self.refuse(new, &finished.errors)?;
         }
         self.validate(Verb::Update, Some(old), Some(new), self.name).await?;
-        if metadata::same(new, old) {
+        if metadata::same(new, old, &kind.schema()) {
             // What seems to change nothing must be compared with what is there now.
             return Ok(current.fresh.then_some((false, current.revision)));
         }
@@ -303,10 +322,9 @@ impl<'a> Write<'a> {
         current: &Current,
         options: &DeleteOptions,
         kind: &'static dyn AnyKind,
-        resource: &GroupResource,
     ) -> status::Result<Option<Deleted>> {
         let object = &current.object;
-        deletion::check(options, object, resource)?;
+        deletion::check(options, object, kind.shape())?;
         self.admit_delete(object).await?;
         match deletion::plan(kind, object, options, self.server.clock.wall()) {
             // As the cache has it, which may be behind.
@@ -490,6 +508,23 @@ impl<'a> Write<'a> {
             Err(storage::Error::Conflict { .. }) => Ok(Swap::Lost),
             Err(error) => Err(self.storage_error(error)),
         }
+    }
+
+    /// The 409 of a create whose name is taken.
+    async fn taken(&self, wanted: &Value, name: &str) -> status::Result<Box<Status>> {
+        let resource = self.resource.group_resource();
+        let mut status = if meta::generate_name(wanted).is_empty() {
+            Status::already_exists(&resource, name)
+        } else {
+            Status::name_not_generated(&resource, name)
+        };
+        let key = self.resource.key(self.namespace, name);
+        let found = self.resource.store()?.get(key.as_bytes()).await.map_err(|e| self.storage_error(e))?;
+        let found: Option<Value> = found.and_then(|entry| serde_json::from_slice(&entry.value).ok());
+        if found.is_some_and(|object| meta::is_deleting(&object)) {
+            status.message = format!("object is being deleted: {}", status.message);
+        }
+        Ok(status)
     }
 
     async fn exists(&self, key: &str) -> status::Result<bool> {

@@ -55,7 +55,7 @@ pub async fn run(call: &Call, resource: &Resource, subresource: &str) -> status:
     for _ in 0..ATTEMPTS {
         done = match done {
             Err(status) if status.code == 404 && subresource.is_empty() && is_about(&status, resource, name) => {
-                call.authorize_create().await?;
+                call.authorize("create").await?;
                 store::create(&write, merged(None)?).await
             }
             Err(status) if status.is("AlreadyExists") => store::update(&write, |live| merged(Some(live))).await,

@@ -20,8 +20,14 @@ pub async fn run(call: &Call, resource: &Resource) -> status::Result<Response> {
     let accepted = call.accept(Offer::Objects { list: false })?;
     let options = DeleteOptions::parse(&call.query, body::tree(call)?.as_ref())?;
     let how = WriteOptions { dry_run: options.dry_run, ..WriteOptions::default() };
-    let deleted = store::delete(&write(call, resource, &call.info.name, "", &how), &options).await?;
-    match deleted {
+    let write = write(call, resource, &call.info.name, "", &how);
+    if options.unreadable {
+        call.authorize("unsafe-delete-ignore-read-errors").await?;
+        store::delete_unreadable(&write).await?;
+        let details = json!({ "name": call.info.name, "kind": resource.shape().kind });
+        return Ok(encode::success(call, call.accept(Offer::Plain).unwrap_or_default(), 200, &details).await);
+    }
+    match store::delete(&write, &options).await? {
         Deleted::Marked(object) => {
             let code = if options.not_orphan { 202 } else { 200 };
             encode::value(call, resource.kind, accepted, code, &object).await

@@ -15,7 +15,6 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use machinery::fields;
 use machinery::status::{self, Status};
 use serde::{Deserialize, Serialize};
 use transport::Response;
@@ -61,16 +60,16 @@ pub async fn page(call: &Call, resource: &Resource, options: &ListOptions) -> st
     };
     let filter = filter(call, resource, options);
     let start = token.as_ref().map(|token| format!("{prefix}{}", token.start));
-    let mut rest =
-        filter.select(&snapshot, start.as_deref()).filter(|o| resource.selects(&options.fields, o)).peekable();
-    let limit = if options.limit == 0 { usize::MAX } else { options.limit };
+    let mut rest = filter.select(&snapshot, start.as_deref()).peekable();
+    let limited = options.limit > 0 && options.revision != Some(0);
+    let limit = if limited { options.limit } else { usize::MAX };
     let objects: Vec<Arc<CachedObject>> = rest.by_ref().take(limit).cloned().collect();
     let mut meta = ListMeta { revision: snapshot.revision, ..ListMeta::default() };
     if let (Some(_), Some(last)) = (rest.peek(), objects.last()) {
         let suffix = last.key.strip_prefix(&prefix).unwrap_or_default();
         let next = Token { v: VERSION.into(), rv: signed(snapshot.revision), start: format!("{suffix}\0") };
         meta.continue_token = Some(next.write());
-        if filter.is_namespace_only() && options.fields.is_empty() {
+        if filter.is_namespace_only() {
             meta.remaining = Some(rest.count());
         }
         resource.cacher()?.keep(&snapshot);
@@ -78,15 +77,14 @@ pub async fn page(call: &Call, resource: &Resource, options: &ListOptions) -> st
     Ok(Page { meta, objects })
 }
 
-/// What a list or watch lets through. Fields that only this kind has words for are looked at apart.
+/// What a list or watch lets through, in the words of the stored kind.
 pub fn filter(call: &Call, resource: &Resource, options: &ListOptions) -> Filter {
     let shape = resource.shape();
-    let own_words = resource.kind.stored_as().is_some();
     Filter {
         namespace: if shape.is_namespaced() { call.info.namespace.clone() } else { String::new() },
         name: String::new(),
         labels: options.labels.clone(),
-        fields: if own_words { fields::Selector::everything() } else { options.fields.clone() },
+        fields: options.fields.renamed(|field| resource.kind.stored_field(field)),
     }
 }
 
@@ -148,23 +146,29 @@ impl Token {
     }
 
     fn read(text: &str, revision: Option<u64>) -> status::Result<Self> {
-        let wrong = |why: &str| Status::bad_request(format!("continue key is not valid: {why}"));
-        if revision.is_some_and(|revision| revision > 0) {
-            let why = "specifying resource version is not allowed when using continue";
-            return Err(Status::bad_request(why));
-        }
+        let wrong =
+            |why: &str| Status::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
         let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|error| wrong(&error.to_string()))?;
         let token: Self = serde_json::from_slice(&bytes).map_err(|error| wrong(&error.to_string()))?;
         if token.v != VERSION {
-            return Err(wrong(&format!("server does not recognize this encoded version {:?}", token.v)));
+            return Err(wrong(&format!("server does not recognize this encoded version {}", token.v)));
         }
         if token.rv == 0 {
             return Err(wrong("incorrect encoded start resourceVersion (version meta.k8s.io/v1)"));
         }
-        if token.start.is_empty() || token.start.starts_with('/') || token.start.split('/').any(|p| p == "..") {
-            return Err(wrong("encoded start key is empty or leaves the collection (version meta.k8s.io/v1)"));
+        if token.start.is_empty() {
+            return Err(wrong("encoded start key empty (version meta.k8s.io/v1)"));
         }
-        Ok(token)
+        // A key that means something else once it is cleaned might leave the collection.
+        let inside = token.start.strip_prefix('/').unwrap_or(&token.start);
+        if inside.split('/').any(|part| matches!(part, "" | "." | "..")) {
+            return Err(wrong(&token.start));
+        }
+        if revision.is_some_and(|revision| revision > 0) {
+            let why = "specifying resource version is not allowed when using continue";
+            return Err(Status::bad_request(why));
+        }
+        Ok(Self { start: inside.to_owned(), ..token })
     }
 
     /// A 410 lets the client go on in the newest state, if it can live with the inconsistency.
@@ -201,6 +205,10 @@ mod tests {
             encoded(r#"{"v":"meta.k8s.io/v1","rv":0,"start":"a"}"#),
             encoded(r#"{"v":"meta.k8s.io/v1","rv":1,"start":""}"#),
             encoded(r#"{"v":"meta.k8s.io/v1","rv":1,"start":"../x"}"#),
+            encoded(r#"{"v":"meta.k8s.io/v1","rv":1,"start":"a/./x"}"#),
+            encoded(r#"{"v":"meta.k8s.io/v1","rv":1,"start":"a//x"}"#),
+            encoded(r#"{"v":"meta.k8s.io/v1","rv":1.5,"start":"a"}"#),
+            encoded("[1]"),
         ] {
             assert_eq!(Token::read(&bad, None).map_err(|s| s.code), Err(400), "{bad}");
         }

@@ -111,6 +111,8 @@ pub struct DeleteOptions {
     pub not_orphan: bool,
     pub uid: Option<String>,
     pub revision: Option<String>,
+    /// Delete an object that cannot be read.
+    pub unreadable: bool,
 }
 
 /// The body's form. What it does not know it ignores.
@@ -122,6 +124,7 @@ struct DeleteBody {
     orphan_dependents: Option<bool>,
     dry_run: Option<Vec<String>>,
     preconditions: Option<Preconditions>,
+    ignore_store_read_error_with_cluster_breaking_potential: Option<bool>,
 }
 
 #[derive(Default, Deserialize)]
@@ -153,15 +156,16 @@ impl DeleteOptions {
             }
             None => DeleteBody {
                 grace_period_seconds: query.number("gracePeriodSeconds")?,
-                propagation_policy: query.text("propagationPolicy").map(str::to_owned),
+                propagation_policy: query.get("propagationPolicy").map(str::to_owned),
                 orphan_dependents: query.optional_flag("orphanDependents"),
                 dry_run: Some(query.all("dryRun").into_iter().map(str::to_owned).collect()),
                 preconditions: None,
+                ignore_store_read_error_with_cluster_breaking_potential: query.optional_flag(UNREADABLE),
             },
         };
         let mut errors = FieldErrors::new();
         let policy = Path::new("propagationPolicy");
-        let named = body.propagation_policy.as_deref().filter(|p| !p.is_empty());
+        let named = body.propagation_policy.as_deref();
         if let (Some(named), Some(_)) = (named, body.orphan_dependents) {
             errors.invalid(&policy, named, "orphanDependents and deletionPropagation cannot be both set");
         }
@@ -177,6 +181,17 @@ impl DeleteOptions {
         };
         let asked = body.dry_run.unwrap_or_default();
         let dry_run = dry_run(&asked.iter().map(String::as_str).collect::<Vec<_>>(), &mut errors);
+        let unreadable = body.ignore_store_read_error_with_cluster_breaking_potential == Some(true);
+        for (given, other) in [
+            (named.is_some(), ".propagationPolicy"),
+            (body.orphan_dependents.is_some(), ".orphanDependents"),
+            (body.grace_period_seconds.is_some(), ".gracePeriodSeconds"),
+            (body.preconditions.is_some(), ".preconditions"),
+        ] {
+            if unreadable && given {
+                errors.invalid(&Path::new(UNREADABLE), true, format!("cannot be set together with {other}"));
+            }
+        }
         invalid("DeleteOptions", errors)?;
         let preconditions = body.preconditions.unwrap_or_default();
         Ok(Self {
@@ -186,10 +201,28 @@ impl DeleteOptions {
             propagate,
             not_orphan: body.orphan_dependents == Some(false),
             uid: preconditions.uid,
-            revision: preconditions.resource_version.filter(|rv| !rv.is_empty()),
+            revision: preconditions.resource_version,
+            unreadable,
         })
     }
+
+    /// The same for deletecollection, where an object that cannot be read is not named.
+    ///
+    /// # Errors
+    /// As [`parse`](DeleteOptions::parse).
+    pub fn parse_collection(query: &Query, body: Option<&Value>) -> status::Result<Self> {
+        let options = Self::parse(query, body)?;
+        let mut errors = FieldErrors::new();
+        if options.unreadable {
+            let why = "is not allowed with DELETECOLLECTION, try again after removing the option";
+            errors.invalid(&Path::new(UNREADABLE), true, why);
+        }
+        invalid("DeleteOptions", errors)?;
+        Ok(options)
+    }
 }
+
+const UNREADABLE: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
 
 /// How a list's or watch's resourceVersion is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,34 +242,49 @@ pub struct ListOptions {
     /// 0: all.
     pub limit: usize,
     pub continue_token: String,
-    pub timeout_seconds: Option<u64>,
+    pub timeout_seconds: Option<i64>,
     pub bookmarks: bool,
     pub initial_events: Option<bool>,
 }
 
+/// More requirements than any client has; each is compared with every object.
+const MAX_REQUIREMENTS: usize = 1000;
+
 impl ListOptions {
-    /// Reads and checks the options of a list, or of a watch.
+    /// Reads and checks the options of a list, or of a watch. A watch that asks for no particular state
+    /// begins with the whole of it (`initial_events`).
     ///
     /// # Errors
     /// 400 for selectors and numbers that cannot be read, 422 for combinations that make no sense.
     pub fn parse(query: &Query, watch: bool) -> status::Result<Self> {
-        let selector = |e: String| Status::bad_request(e);
         let labels = match query.text("labelSelector") {
-            Some(text) => machinery::labels::Selector::parse(text)
-                .map_err(|e| selector(format!("unable to parse requirement: {e}")))?,
+            Some(text) => machinery::labels::Selector::parse(text).map_err(Status::bad_request)?,
             None => machinery::labels::Selector::everything(),
         };
         let fields = match query.text("fieldSelector") {
-            Some(text) => machinery::fields::Selector::parse(text).map_err(selector)?,
+            Some(text) => machinery::fields::Selector::parse(text).map_err(Status::bad_request)?,
             None => machinery::fields::Selector::everything(),
         };
-        let version = query.text("resourceVersion");
-        let revision = version.map(revision).transpose()?;
+        if labels.requirements().len() > MAX_REQUIREMENTS || fields.terms().len() > MAX_REQUIREMENTS {
+            return Err(Status::bad_request(format!("a selector has at most {MAX_REQUIREMENTS} requirements")));
+        }
         let continue_token = query.text("continue").unwrap_or_default().to_owned();
-        let initial_events = query.optional_flag("sendInitialEvents");
+        let mut initial_events = query.optional_flag("sendInitialEvents");
         let limit = query.number("limit")?.unwrap_or(0);
-        let given = query.text("resourceVersionMatch");
-        check_matching(given, revision, &continue_token, initial_events, watch)?;
+        let timeout_seconds = query.number("timeoutSeconds")?;
+        let version = query.text("resourceVersion");
+        let mut given = query.text("resourceVersionMatch");
+        if watch && initial_events.is_none() && given.is_none() && matches!(version, None | Some("0")) {
+            // Such a watch has always begun with the whole state.
+            (initial_events, given) = (Some(true), Some("NotOlderThan"));
+        }
+        check_matching(given, version, &continue_token, initial_events, watch)?;
+        let revision = version.map(revision).transpose().map_err(|mut wrong| {
+            if !watch {
+                wrong.message = format!("invalid resource version: {}", wrong.message);
+            }
+            wrong
+        })?;
         Ok(Self {
             labels,
             fields,
@@ -244,7 +292,7 @@ impl ListOptions {
             matching: given.map(|m| if m == "Exact" { Match::Exact } else { Match::NotOlderThan }),
             limit: usize::try_from(limit).unwrap_or(0),
             continue_token,
-            timeout_seconds: query.number("timeoutSeconds")?.and_then(|s| u64::try_from(s).ok()),
+            timeout_seconds,
             bookmarks: query.flag("allowWatchBookmarks"),
             initial_events,
         })
@@ -270,7 +318,7 @@ pub fn revision(text: &str) -> status::Result<u64> {
 
 fn check_matching(
     given: Option<&str>,
-    revision: Option<u64>,
+    revision: Option<&str>,
     continue_token: &str,
     initial_events: Option<bool>,
     watch: bool,
@@ -306,9 +354,9 @@ fn check_matching(
             errors.forbidden(&path, CONTINUED);
         }
         if !matches!(given, "Exact" | "NotOlderThan") {
-            errors.not_supported(&path, given, &["", "Exact", "NotOlderThan"]);
+            errors.not_supported(&path, given, &["Exact", "NotOlderThan", ""]);
         }
-        if given == "Exact" && revision == Some(0) {
+        if given == "Exact" && revision == Some("0") {
             errors.forbidden(&path, r#"resourceVersionMatch "exact" is forbidden for resourceVersion "0""#);
         }
     }
@@ -369,6 +417,7 @@ mod tests {
         for (query, body, code) in [
             ("propagationPolicy=Orphan&orphanDependents=true", None, 422),
             ("propagationPolicy=Nonsense", None, 422),
+            ("ignoreStoreReadErrorWithClusterBreakingPotential=true&gracePeriodSeconds=1", None, 422),
             ("gracePeriodSeconds=soon", None, 400),
             ("", Some(json!({"kind": "Pod"})), 400),
             ("", Some(json!({"gracePeriodSeconds": "x"})), 400),
@@ -394,7 +443,11 @@ mod tests {
             ("sendInitialEvents=true", true, Err(422)),
             ("resourceVersionMatch=NotOlderThan", true, Err(422)),
             ("sendInitialEvents=false&resourceVersionMatch=Exact", true, Err(422)),
+            ("watch=1&resourceVersion=0&allowWatchBookmarks=true", true, Ok(())),
+            ("resourceVersion=abc&resourceVersionMatch=Nearly", false, Err(422)),
             ("resourceVersion=abc", false, Err(400)),
+            ("resourceVersion=abc", true, Err(400)),
+            ("timeoutSeconds=soon", true, Err(400)),
             ("resourceVersion=-1", false, Err(400)),
             ("resourceVersion=99999999999999999999", false, Err(400)),
             ("limit=x", false, Err(400)),
@@ -404,5 +457,13 @@ mod tests {
             let got = ListOptions::parse(&Query::parse(query), watch).map(|_| ()).map_err(|s| s.code);
             assert_eq!(got, want, "{query}");
         }
+        let begins = |query: &str| ListOptions::parse(&Query::parse(query), true).expect("fine").initial_events;
+        assert_eq!(
+            (begins(""), begins("resourceVersion=0"), begins("resourceVersion=7")),
+            (Some(true), Some(true), None)
+        );
+        assert_eq!(begins("sendInitialEvents=false&resourceVersionMatch=NotOlderThan"), Some(false));
+        let many = format!("labelSelector={}", "!a,".repeat(1001).trim_end_matches(','));
+        assert_eq!(ListOptions::parse(&Query::parse(&many), false).map(|_| ()).map_err(|s| s.code), Err(400));
     }
 }

@@ -9,7 +9,7 @@ use super::{body, check_names, write, written};
 use crate::chain::Call;
 use crate::encode::negotiate::Offer;
 use crate::registry::catalogue::Resource;
-use crate::registry::store;
+use crate::registry::{metadata, store};
 
 /// Serves the request.
 ///
@@ -31,7 +31,14 @@ pub async fn run(call: &Call, resource: &Resource, subresource: &str) -> status:
                 && meta::resource_version(&decoded.value).is_empty()
                 && status.details.as_ref().is_some_and(|d| d.name == name && d.kind == resource.shape().plural) =>
         {
-            call.authorize_create().await?;
+            // It is not the object that was meant.
+            match meta::uid(&decoded.value) {
+                "" => {}
+                wanted => {
+                    return Err(metadata::other_uid(resource, write.namespace, name, wanted, ""));
+                }
+            }
+            call.authorize("create").await?;
             store::create(&write, decoded.value).await?
         }
         other => other?,

@@ -2,14 +2,14 @@
 //!
 //! ```text
 //!  resourceVersion   sendInitialEvents   begins with
-//!  (none)                                ADDED for every object of the newest state
-//!  0                                     ADDED for every object the cache has
+//!  (none)                                ADDED for every object of the newest state, then a BOOKMARK
+//!  0                                     ADDED for every object the cache has, then a BOOKMARK
 //!  N                                     the changes after N
 //!  any, NotOlderThan true                ADDED for every object of a state not older, then a BOOKMARK
 //!  any, NotOlderThan false               the changes after that revision (none: from now on)
 //! ```
 //!
-//! Once the stream has begun, what goes wrong is told in it: an ERROR event with a Status.
+//! Bookmarks come to those who asked for them. Once the stream has begun, what goes wrong is told in it: an ERROR event with a Status.
 
 use std::time::Duration;
 
@@ -39,7 +39,8 @@ const LONGEST: u64 = 24 * 3600;
 /// 400, 406 and 422 for what was asked; all else comes in the stream.
 pub async fn run(call: &Call, resource: &Resource) -> status::Result<Response> {
     let accepted = call.accept(Offer::Watch)?;
-    let mut options = ListOptions::parse(&call.query, true)?;
+    // The older paths say that it is a watch, not the query: there nothing but a list's options is known.
+    let mut options = ListOptions::parse(&call.query, call.query.flag("watch"))?;
     let name = call.info.name.as_str();
     if !name.is_empty() {
         if options.fields.is_empty() {
@@ -51,7 +52,7 @@ pub async fn run(call: &Call, resource: &Resource) -> status::Result<Response> {
     list::check_fields(resource, &options)?;
     let form = Form::new(resource.kind, accepted, Include::parse(&call.query)?, call.server.clock.clone())?;
     let frames = match begin(call, resource, &options).await {
-        Ok(watcher) => frames(watcher, form, resource.clone(), options).left_stream(),
+        Ok(watcher) => frames(watcher, form).left_stream(),
         Err(status) => stream::iter([form.error(&status)]).right_stream(),
     };
     let bytes = frames.flat_map(|frame| stream::iter(frame.parts())).map(Ok::<_, BodyError>);
@@ -64,47 +65,35 @@ async fn begin(call: &Call, resource: &Resource, options: &ListOptions) -> statu
     let cacher = resource.cacher()?;
     let asked = options.revision;
     let named = asked.filter(|revision| *revision > 0);
-    resource.settle(asked).await?;
     let after = match (named, options.initial_events) {
-        (_, Some(true)) => None,
-        (Some(revision), _) => Some(revision),
-        (None, Some(false)) => Some(cacher.revision()),
-        (None, None) => None,
+        // Changes after a revision that has yet to come are waited for with the stream open.
+        (Some(revision), None | Some(false)) => Some(revision),
+        (_, begin) => {
+            resource.settle(asked).await?;
+            (begin == Some(false)).then(|| cacher.revision())
+        }
     };
     let seconds = match options.timeout_seconds {
         None | Some(0) => SHORTEST + call.server.rng.below(SHORTEST),
-        Some(seconds) => seconds.min(LONGEST),
+        Some(seconds) => u64::try_from(seconds).unwrap_or(0).min(LONGEST),
     };
     cacher.watch(WatchOptions {
         filter: list::filter(call, resource, options),
         after,
-        initial_events: options.initial_events == Some(true),
+        marks_end: options.initial_events == Some(true),
         bookmarks: options.bookmarks,
         timeout: Some(Duration::from_secs(seconds)),
     })
 }
 
-fn frames(
-    watcher: Watcher,
-    mut form: Form,
-    resource: Resource,
-    options: ListOptions,
-) -> impl Stream<Item = Frame> + Send {
-    let items = watcher.into_stream().filter(move |item| {
-        future::ready(match item {
-            WatchItem::Event(delivery) => resource.selects(&options.fields, &delivery.object),
-            WatchItem::Bookmark { .. } => options.bookmarks,
-            WatchItem::Error(_) => true,
-        })
-    });
+fn frames(watcher: Watcher, mut form: Form) -> impl Stream<Item = Frame> + Send {
     // What cannot be shown ends the watch: its client must not believe that nothing happened.
-    items
-        .map(move |item| match form.frame(&item) {
-            Ok(frame) => (frame, true),
-            Err(status) => (form.error(&status), false),
-        })
-        .scan(true, |going, (frame, more)| {
-            let shown = std::mem::replace(going, *going && more);
-            future::ready(shown.then_some(frame))
-        })
+    let items = watcher.into_stream().map(move |item| match form.frame(&item) {
+        Ok(frame) => (frame, true),
+        Err(status) => (form.error(&status), false),
+    });
+    items.scan(true, |going, (frame, more)| {
+        let shown = std::mem::replace(going, *going && more);
+        future::ready(shown.then_some(frame))
+    })
 }

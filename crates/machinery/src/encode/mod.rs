@@ -94,6 +94,25 @@ pub fn json(value: &Value, schema: &Type) -> Vec<u8> {
     out
 }
 
+/// True when two values of the object's field `name` are written alike: `{}` where a struct is always
+/// written is nothing that was said.
+pub fn alike(name: &str, a: Option<&Value>, b: Option<&Value>, schema: &Type) -> bool {
+    let t = schema.get();
+    let Some(field) = t.field(name).filter(|_| a != b) else { return a == b };
+    let written = |value| {
+        let mut out = Vec::new();
+        let mut writer = Writer { out: &mut out, nil_empties: nil_empties(t) };
+        match emit(field, field.shape(), value, writer.nil_empties) {
+            Emit::Nothing => {}
+            Emit::Value(value) => writer.value(field.shape(), value),
+            Emit::Zero if field.pointer() => writer.raw(&Value::Null),
+            Emit::Zero => writer.zero(field.shape()),
+        }
+        out
+    };
+    written(a) == written(b)
+}
+
 struct Writer<'o> {
     out: &'o mut Vec<u8>,
     nil_empties: bool,
