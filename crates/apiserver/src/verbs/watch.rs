@@ -21,7 +21,7 @@ use transport::{BodyError, Response};
 
 use super::list;
 use super::options::ListOptions;
-use crate::cacher::{WatchItem, WatchOptions, Watcher};
+use crate::cacher::{WatchOptions, Watcher};
 use crate::chain::Call;
 use crate::encode::event::{Form, Frame};
 use crate::encode::negotiate::Offer;
