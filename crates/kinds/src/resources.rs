@@ -14,13 +14,13 @@ pub fn parse(amount: &Amount) -> Option<Quantity> {
     amount.0.parse().ok()
 }
 
-/// Rounds every amount up to thousandths and writes it in its canonical form.
+/// Rounds every amount up to thousandths; what is not finer stays as it was written.
 pub fn round(list: &mut Option<List>) {
     for amount in list.iter_mut().flatten().map(|(_, amount)| amount) {
         if let Some(quantity) = parse(amount) {
-            let canonical = quantity.rounded_to_milli().to_string();
-            if canonical != amount.0 {
-                amount.0 = canonical;
+            let rounded = quantity.rounded_to_milli();
+            if rounded != quantity {
+                amount.0 = rounded.to_string();
             }
         }
     }

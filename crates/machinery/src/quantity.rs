@@ -6,8 +6,10 @@
 //! ```
 //!
 //! The smallest step is one nano; what is finer is rounded up (away from zero), so that whoever
-//! wants something gets something. Numbers beyond what fits are capped.
+//! wants something gets something. Numbers beyond what fits are capped. An object keeps many amounts as
+//! they were written: see [`canonical`].
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
@@ -161,10 +163,19 @@ fn suffix(text: &str) -> Option<(Format, i32)> {
     })
 }
 
-impl FromStr for Quantity {
-    type Err = ParseError;
+/// The parts of a text that has a quantity's form.
+struct Parts<'t> {
+    negative: bool,
+    /// Without leading zeros; `0` when nothing is left.
+    whole: &'t str,
+    fraction: &'t str,
+    format: Format,
+    /// Of ten, or of two.
+    exponent: i32,
+}
 
-    fn from_str(text: &str) -> Result<Self, ParseError> {
+impl<'t> Parts<'t> {
+    fn of(text: &'t str) -> Result<Self, ParseError> {
         if text.is_empty() {
             return Err(ParseError::Format);
         }
@@ -173,18 +184,131 @@ impl FromStr for Quantity {
             b'+' => (false, &text[1..]),
             _ => (false, text),
         };
-        let number_end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
-        let (number, unit) = rest.split_at(number_end);
+        let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
+        let (number, mut unit) = rest.split_at(digits(rest));
+        let mut fraction = "";
+        if let Some(rest) = unit.strip_prefix('.') {
+            (fraction, unit) = rest.split_at(digits(rest));
+        }
         let letters = unit.trim_start_matches(|c: char| "eEinumkKMGTP".contains(c));
-        let digits = letters.strip_prefix(['-', '+']).unwrap_or(letters);
-        if number.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+        let power = letters.strip_prefix(['-', '+']).unwrap_or(letters);
+        if !power.bytes().all(|b| b.is_ascii_digit()) {
             return Err(ParseError::Format);
         }
-        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-        if fraction.contains('.') || (whole.is_empty() && fraction.is_empty()) {
+        let (format, exponent) = suffix(unit).ok_or(ParseError::Suffix)?;
+        let whole = match number.trim_start_matches('0') {
+            "" => "0",
+            whole => whole,
+        };
+        let parts = Self { negative, whole, fraction, format, exponent };
+        // A suffix alone is nothing, but not where big numbers are needed to say so.
+        if number.is_empty() && fraction.is_empty() && !parts.is_small() {
             return Err(ParseError::Numeric);
         }
-        let (mut format, exponent) = suffix(unit).ok_or(ParseError::Suffix)?;
+        Ok(parts)
+    }
+
+    /// The power of ten of the last digit.
+    fn scale(&self) -> i64 {
+        let fraction = i64::try_from(self.fraction.len()).unwrap_or(i64::MAX);
+        if self.format == Format::Binary { 0 } else { i64::from(self.exponent).saturating_sub(fraction) }
+    }
+
+    /// True for what fits into 64 bits by a glance at its length.
+    fn is_small(&self) -> bool {
+        match self.format {
+            Format::Binary if !self.fraction.is_empty() => false,
+            Format::Binary => self.whole.len() as i64 + i64::from(self.exponent) * 3 / 10 < 15,
+            Format::Decimal | Format::Exponent => self.whole.len() + self.fraction.len() <= 18 && self.scale() >= -9,
+        }
+    }
+
+    /// True when the text is kept as it was written. It need not be the shortest form.
+    fn is_kept(&self) -> bool {
+        if !self.is_small() {
+            return false;
+        }
+        if self.format == Format::Binary {
+            return self.whole.parse::<u64>().is_ok_and(|value| value % 8 != 0);
+        }
+        let zeros = |text: &str| text.bytes().rev().take_while(|b| *b == b'0').count();
+        let mut trailing = zeros(self.fraction);
+        if trailing == self.fraction.len() {
+            trailing += zeros(self.whole);
+        }
+        self.scale() % 3 == 0 && trailing < 3 && !self.whole.starts_with('0')
+    }
+
+    /// The canonical form of a decimal amount, however large.
+    fn decimal_text(&self) -> String {
+        let mut digits: Vec<u8> = self.whole.bytes().chain(self.fraction.bytes()).skip_while(|b| *b == b'0').collect();
+        let mut scale = self.scale();
+        let fine = usize::try_from(-9 - scale).unwrap_or(0);
+        if fine > 0 && !digits.is_empty() {
+            // What is finer than a nano is rounded away from zero.
+            let cut = digits.split_off(digits.len().saturating_sub(fine));
+            scale = -9;
+            if digits.is_empty() {
+                digits.push(b'0');
+            }
+            if cut.iter().any(|b| *b != b'0') {
+                let nines = digits.iter().rev().take_while(|b| **b == b'9').count();
+                let kept = digits.len() - nines;
+                digits[kept..].fill(b'0');
+                match kept.checked_sub(1) {
+                    Some(last) => digits[last] += 1,
+                    None => digits.insert(0, b'1'),
+                }
+            }
+        }
+        while digits.last() == Some(&b'0') {
+            digits.pop();
+            scale += 1;
+        }
+        if digits.is_empty() {
+            return "0".to_owned();
+        }
+        let last = if self.format == Format::Exponent { i64::MAX } else { 18 };
+        while scale % 3 != 0 || scale > last {
+            digits.push(b'0');
+            scale -= 1;
+        }
+        let sign = if self.negative { "-" } else { "" };
+        let number = String::from_utf8(digits).unwrap_or_default();
+        match (self.format, scale) {
+            (Format::Exponent, 0) => format!("{sign}{number}"),
+            (Format::Exponent, _) => format!("{sign}{number}e{scale}"),
+            _ => format!("{sign}{number}{}", decimal_suffix(scale)),
+        }
+    }
+}
+
+fn decimal_suffix(scale: i64) -> &'static str {
+    const SUFFIXES: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
+    usize::try_from((scale + 9) / 3).ok().and_then(|i| SUFFIXES.get(i)).copied().unwrap_or_default()
+}
+
+/// The form in which an object carries the amount: as it was written when upstream keeps that, else
+/// canonical.
+///
+/// # Errors
+/// When the text is no quantity.
+pub fn canonical(text: &str) -> Result<Cow<'_, str>, ParseError> {
+    let parts = Parts::of(text)?;
+    if text == "0" || parts.is_kept() {
+        return Ok(Cow::Borrowed(text));
+    }
+    Ok(Cow::Owned(match parts.format {
+        Format::Binary => text.parse::<Quantity>()?.to_string(),
+        Format::Decimal | Format::Exponent => parts.decimal_text(),
+    }))
+}
+
+impl FromStr for Quantity {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let Parts { negative, whole, fraction, mut format, exponent } = Parts::of(text)?;
         let mut nano = match format {
             Format::Binary => binary(whole, fraction, exponent),
             Format::Decimal | Format::Exponent => decimal(whole, fraction, i64::from(exponent)),
@@ -289,8 +413,7 @@ impl fmt::Display for Quantity {
         if self.format == Format::Exponent {
             return if power == 0 { write!(f, "{number}") } else { write!(f, "{number}e{power}") };
         }
-        const SUFFIXES: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
-        write!(f, "{number}{}", SUFFIXES[((power + 9) / 3) as usize])
+        write!(f, "{number}{}", decimal_suffix(i64::from(power)))
     }
 }
 
@@ -343,14 +466,53 @@ mod tests {
             ("", "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"),
             ("x", "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"),
             ("1 ", "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"),
-            ("1.2.3", "unable to parse numeric part of quantity"),
-            (".", "unable to parse numeric part of quantity"),
+            ("1.2.3", "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"),
+            (".", "0"),
+            ("Ki", "0"),
+            ("Ei", "unable to parse numeric part of quantity"),
             ("1ki", "unable to parse quantity's suffix"),
             ("1MM", "unable to parse quantity's suffix"),
             ("1e", "unable to parse quantity's suffix"),
             ("1e99999999999", "unable to parse quantity's suffix"),
         ] {
             assert_eq!(canonical(text), want, "{text:?}");
+        }
+    }
+
+    /// What is kept and what is rewritten, as upstream does it.
+    #[test]
+    fn objects_keep_most_amounts_as_they_were_written() {
+        for kept in ["0", "1", "100m", "1E3", "+5", "-5", "0005", "1.500", "5.", "5.Ki", "1100Ki", "1e18", "1e+3", "1.234"] {
+            assert_eq!(super::canonical(kept).as_deref(), Ok(kept));
+        }
+        for (text, want) in [
+            ("+", "0"),
+            ("-0", "0"),
+            ("00", "0"),
+            ("0Ki", "0"),
+            ("m", "0"),
+            ("1.5", "1500m"),
+            ("0.5", "500m"),
+            ("1.0", "1"),
+            ("1000", "1k"),
+            ("1000000", "1M"),
+            ("12e-1", "1200e-3"),
+            ("100e2", "10e3"),
+            ("1e19", "10e18"),
+            ("1e100", "10e99"),
+            ("1e-10", "1e-9"),
+            ("1.0000000001", "1000000001n"),
+            ("0.9999999999", "1"),
+            ("-0.1n", "-1n"),
+            ("1024Ki", "1Mi"),
+            ("0.0001Ki", "102400u"),
+            ("9223372036854775808", "9223372036854775808"),
+            ("100000000000000000000000m", "100E"),
+            ("12345678901234567.8", "12345678901234567800m"),
+            ("3.000000000000001Gi", "3221225472000001074n"),
+            ("-8Ei", "-9223372036854775807"),
+        ] {
+            assert_eq!(super::canonical(text).as_deref(), Ok(want), "{text}");
         }
     }
 
@@ -380,8 +542,16 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_answered(text in "\\PC{0,24}") {
-            let _ = text.parse::<Quantity>();
+        fn any_text_is_answered(text in "[-+.0-9eEinumkKMGTP]{0,12}|\\PC{0,24}") {
+            let read = text.parse::<Quantity>();
+            match super::canonical(&text) {
+                Ok(canonical) => {
+                    prop_assert_eq!(read, canonical.parse::<Quantity>());
+                    let again = super::canonical(&canonical).map(Cow::into_owned);
+                    prop_assert_eq!(again, Ok(canonical.clone().into_owned()));
+                }
+                Err(error) => prop_assert_eq!(read, Err(error)),
+            }
         }
 
         #[test]

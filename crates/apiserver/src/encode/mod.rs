@@ -7,7 +7,7 @@
 use std::io::Write as _;
 
 use bytes::Bytes;
-use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER, VARY, WARNING};
+use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER, VARY};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use kinds::AnyKind;
 use machinery::status::{self, Status};
@@ -28,8 +28,10 @@ mod list;
 pub mod negotiate;
 pub mod protobuf;
 pub mod table;
+mod warnings;
 
 pub use list::list;
+pub use warnings::warn;
 
 /// Responses longer than this are compressed when the client takes gzip.
 const GZIP_OVER: usize = 128 * 1024;
@@ -216,21 +218,4 @@ pub fn status_json(status: &Status) -> String {
     }
     out.push('}');
     out
-}
-
-/// Adds warnings to a response, each a header of its own; at most so many bytes in all.
-pub fn warn(response: &mut Response, warnings: &[String]) {
-    const BUDGET: usize = 4 * 1024;
-    let mut used = 0;
-    for warning in warnings {
-        let quoted = warning.replace('\\', "\\\\").replace('"', "\\\"").replace(['\n', '\r'], " ");
-        let text: String = format!("299 - \"{quoted}\"").chars().filter(|c| !c.is_control()).collect();
-        used += text.len();
-        if used > BUDGET {
-            return;
-        }
-        if let Ok(value) = HeaderValue::from_str(&text).or_else(|_| HeaderValue::from_bytes(text.as_bytes())) {
-            response.headers_mut().append(WARNING, value);
-        }
-    }
 }

@@ -3,7 +3,6 @@
 use api::meta::apis::meta::v1::LabelSelector;
 use http::header::CONTENT_TYPE;
 use kinds::shape::ScalePaths;
-use machinery::decode;
 use machinery::field::{FieldErrors, Path};
 use machinery::schema::Type;
 use machinery::status::{self, Status};
@@ -17,9 +16,9 @@ use crate::chain::Call;
 use crate::encode;
 use crate::encode::negotiate::{Accepted, Offer};
 use crate::registry::catalogue::Resource;
-use crate::registry::store;
+use crate::registry::store::{self, Written};
 use crate::verbs::options::{self, WriteOptions};
-use crate::verbs::patch::Patch;
+use crate::verbs::patch::{Patch, check_identity};
 use crate::verbs::{body, check_names, write};
 
 /// Serves the request.
@@ -42,36 +41,36 @@ pub async fn run(call: &Call, resource: &Resource) -> status::Result<Response> {
             let sent = body::read(call, &schema()?, options.validation)?;
             check_names(&sent.value, resource, &call.info.name, &call.info.namespace)?;
             let change = |old: &Value| scaled(old, &sent.value, &paths);
-            change_and_respond(call, resource, accepted, &options, &paths, change, &sent.warnings).await
+            let done = store::update(&write(call, resource, &call.info.name, "scale", &options), change).await?;
+            changed(call, accepted, &paths, &done, &sent.warnings).await
         }
         "patch" => {
-            let patch = Patch::read(call.header(CONTENT_TYPE), &call.body)?;
             let options = WriteOptions::parse(&call.query, "PatchOptions", false, call.user_agent())?;
+            let patch = Patch::read(call.header(CONTENT_TYPE), &call.body, options.validation)?;
             let schema = schema()?;
             let warnings = Mutex::new(Vec::new());
             let change = |old: &Value| {
-                let mut scale = scale_of(old, &paths);
-                patch.apply(&mut scale, &schema)?;
-                let decoded = decode::tree(scale, &schema, body::strictness(options.validation))?;
-                *warnings.lock() = decoded.warnings;
-                scaled(old, &decoded.value, &paths)
+                let scale = scale_of(old, &paths);
+                let patched = patch.apply(&scale, &schema)?;
+                check_identity(&patched.object, &scale, resource, &call.info.namespace)?;
+                *warnings.lock() = patched.warnings;
+                scaled(old, &patched.object, &paths)
             };
-            change_and_respond(call, resource, accepted, &options, &paths, change, &[]).await
+            let done = store::update(&write(call, resource, &call.info.name, "scale", &options), change).await?;
+            changed(call, accepted, &paths, &done, &warnings.into_inner()).await
         }
         verb => Err(Status::method_not_allowed(&resource.group_resource(), verb)),
     }
 }
 
-async fn change_and_respond(
+/// Answers with the Scale of what was written.
+async fn changed(
     call: &Call,
-    resource: &Resource,
     accepted: Accepted,
-    options: &WriteOptions,
     paths: &ScalePaths,
-    change: impl Fn(&Value) -> status::Result<Value> + Send + Sync,
+    done: &Written,
     warnings: &[String],
 ) -> status::Result<Response> {
-    let done = store::update(&write(call, resource, &call.info.name, "scale", options), change).await?;
     let mut response = respond(call, accepted, &scale_of(&done.object, paths)).await?;
     encode::warn(&mut response, warnings);
     encode::warn(&mut response, &done.warnings);

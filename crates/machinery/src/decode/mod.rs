@@ -3,22 +3,30 @@
 //! dropped. One pass, no intermediate tree.
 //!
 //! ```text
-//! {"spec":{"replicas":"3"}}   ──► 400 … cannot unmarshal string into Go struct field Deployment.spec.replicas of type int32
+//! {"spec":{"replicas":"3"}}   ──► 400 … cannot unmarshal string into Go struct field DeploymentSpec.spec.replicas of type int32
 //! {"spec":{"replica":3}}      ──► Strict: 400 … unknown field "spec.replica"; Warn: a warning; Ignore: dropped
 //! {"spec":{"replicas":null}}  ──► {"spec":{}}
 //! ```
 
+mod head;
 mod scalar;
+mod state;
 #[cfg(test)]
 mod tests;
 mod tree;
 
+pub(crate) use head::mend;
 pub(crate) use scalar::{canonical, canonical_micro_time, canonical_time};
+
+use std::borrow::Cow;
 
 use serde::de::DeserializeSeed;
 use serde_json::{Map, Value};
 
-use crate::schema::{Type, TypeRef};
+use self::head::Head;
+use self::state::{Source, State};
+use crate::go;
+use crate::schema::Type;
 use crate::status::{Result, Status};
 
 /// The largest body, as upstream's.
@@ -52,7 +60,7 @@ pub enum Strictness {
 }
 
 /// A decoded body.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Decoded {
     pub value: Value,
     /// One text per unknown or duplicate field, for `Warning` headers.
@@ -60,52 +68,123 @@ pub struct Decoded {
 }
 
 /// Decodes a body as an object of the type. `kind` and `apiVersion` are filled in when absent.
+///
+/// # Errors
+/// 400 for what cannot be read, is of another kind or does not fit; 413 for what is too long.
 pub fn decode(bytes: &[u8], format: Format, schema: &Type, strictness: Strictness) -> Result<Decoded> {
     if bytes.len() > MAX_BYTES {
         return Err(Status::too_large(MAX_BYTES));
     }
     match format {
-        Format::Json => read(bytes, format, schema, strictness),
-        Format::Yaml => crate::yaml::with_room(|| read(bytes, format, schema, strictness)),
+        Format::Json => read_json(bytes, bytes, schema, strictness),
+        Format::Yaml => read_yaml(bytes, schema, strictness),
     }
 }
 
-fn read(bytes: &[u8], format: Format, schema: &Type, strictness: Strictness) -> Result<Decoded> {
-    let t = schema.get();
-    let mut state = tree::State::new(t, strictness != Strictness::Ignore);
-    let outcome = match format {
-        Format::Json => read_json(bytes, &mut state),
-        Format::Yaml => read_yaml(bytes, &mut state),
-    };
-    let value = match outcome {
-        Ok(value) => value,
-        Err(Failure::Type(text)) => return Err(unfit(bytes, format, t, &text)),
-        Err(Failure::Syntax(text)) => {
-            let message = format!(
-                "the object provided is unrecognized (must be of type {}): {text} ({})",
-                t.name(),
-                first_bytes(bytes)
-            );
-            return Err(Status::bad_request(message));
+fn read_json(original: &[u8], bytes: &[u8], schema: &Type, strictness: Strictness) -> Result<Decoded> {
+    let mut state = State::new(schema.get(), strictness != Strictness::Ignore, Source::Text);
+    let mut reader = serde_json::Deserializer::from_slice(bytes);
+    let read = tree::root(&mut state).deserialize(&mut reader).and_then(|value| reader.end().map(|()| value));
+    let failure = state.failure();
+    let value = match (read, &failure) {
+        (Ok(value), None) if !state.folded_head && !Head::is_odd(value.as_ref()) => value.unwrap_or_else(|| Value::Object(Map::new())),
+        (read, _) => {
+            // What is no JSON at all is told before what does not fit.
+            if let Some(error) = go::json_error(bytes) {
+                return Err(unrecognized(original, schema, &format!("{}{error}", head::NO_HEAD)));
+            }
+            if read.is_err() && failure.is_none() {
+                if let Cow::Owned(mended) = head::mend(bytes) {
+                    return read_json(original, &mended, schema, strictness);
+                }
+            }
+            let head = Head::of_json(bytes).map_err(|error| unrecognized(original, schema, &error))?;
+            head.check(schema, |other| read_json(original, bytes, other, strictness))?;
+            match (read, failure) {
+                (_, Some(text)) => return Err(head.cannot_be_handled(schema, &text)),
+                (Ok(value), None) => value.unwrap_or_else(|| Value::Object(Map::new())),
+                // The one thing that this reader minds and Go does not.
+                (Err(_), None) => return Err(head.cannot_be_handled(schema, "exceeded max depth")),
+            }
         }
     };
-    finish(value, state, schema, strictness)
+    let again = |other: &Type| read_json(original, bytes, other, strictness);
+    finish(value, state.errors, schema, strictness, again)
 }
 
-/// Checks and prunes a tree that is already parsed, as after a patch.
-pub fn tree(value: Value, schema: &Type, strictness: Strictness) -> Result<Decoded> {
-    let t = schema.get();
-    let mut state = tree::State::new(t, strictness != Strictness::Ignore);
-    let head = head_of(&value);
-    check_depth(&value)?;
-    let value = match tree::root(&mut state).deserialize(value) {
-        Ok(value) => value.unwrap_or_else(|| Value::Object(Map::new())),
-        Err(error) => {
-            let text = state.failure.take().unwrap_or_else(|| error.to_string());
-            return Err(cannot_be_handled(&head, t, &text));
-        }
+fn read_yaml(bytes: &[u8], schema: &Type, strictness: Strictness) -> Result<Decoded> {
+    let read = crate::yaml::parse(bytes).map_err(|error| unrecognized(bytes, schema, &error))?;
+    let head = Head::of_tree(&read.value).map_err(|error| unrecognized(bytes, schema, &error))?;
+    let errors = match (strictness, read.errors) {
+        (Strictness::Strict, Some(text)) => vec![text],
+        // Each key is a warning of its own.
+        (Strictness::Warn, Some(text)) => text.lines().skip(1).map(|line| line.trim().to_owned()).collect(),
+        (Strictness::Ignore, _) | (_, None) => Vec::new(),
     };
-    finish(value, state, schema, strictness)
+    fit(read.value, &head, errors, schema, strictness)
+}
+
+/// Fits a document's tree to the type it says it is.
+fn fit(value: Value, head: &Head, mut errors: Vec<String>, schema: &Type, strictness: Strictness) -> Result<Decoded> {
+    let source = value.clone();
+    let again = |other: &Type| fit(source.clone(), head, errors.clone(), other, strictness);
+    head.check(schema, again)?;
+    let mut state = State::new(schema.get(), strictness != Strictness::Ignore, Source::Tree);
+    let read = tree::root(&mut state).deserialize(value);
+    if let Some(text) = state.failure() {
+        return Err(head.cannot_be_handled(schema, &text));
+    }
+    let value = read.map_err(|error| head.cannot_be_handled(schema, &error.to_string()))?;
+    errors.append(&mut state.errors);
+    finish(value.unwrap_or_else(|| Value::Object(Map::new())), errors, schema, strictness, |_| Ok(Decoded::default()))
+}
+
+/// What a patch made of an object, checked and pruned; the mistakes are texts, for the caller says whose
+/// they are.
+#[derive(Debug)]
+pub struct Patched {
+    pub value: Value,
+    /// Unknown and duplicate fields, when they were asked for.
+    pub errors: Vec<String>,
+}
+
+/// Checks and prunes a tree that is already parsed.
+///
+/// # Errors
+/// 400.
+pub fn tree(value: Value, schema: &Type, strictness: Strictness) -> Result<Decoded> {
+    check_depth(&value)?;
+    let head = Head::of_tree(&value).map_err(Status::bad_request)?;
+    fit(value, &head, Vec::new(), schema, strictness)
+}
+
+/// Checks and prunes what a patch made of an object. `converted`: it was never a text (strategic merge).
+///
+/// # Errors
+/// Why it is no object of the type, in upstream's words.
+pub fn patched(value: Value, schema: &Type, report: bool, converted: bool) -> std::result::Result<Patched, String> {
+    tree::check_depth(&value, MAX_DEPTH)?;
+    let head = Head::of_tree(&value)?;
+    let mut state =
+        State::new(schema.get(), report, if converted { Source::Converted } else { Source::Tree });
+    let mut value = value;
+    match &mut value {
+        _ if !converted => head.check_kind(schema)?,
+        // What is converted is what it was.
+        Value::Object(map) => ["kind", "apiVersion"].into_iter().for_each(|name| drop(map.remove(name))),
+        _ => {}
+    }
+    let read = tree::root(&mut state).deserialize(value);
+    if let Some(text) = state.failure() {
+        return Err(text);
+    }
+    let mut value = read.map_err(|error| error.to_string())?.unwrap_or_else(|| Value::Object(Map::new()));
+    let mut errors = state.errors;
+    if converted {
+        errors.sort();
+    }
+    complete(&mut value, schema);
+    Ok(Patched { value, errors })
 }
 
 /// Refuses a tree that is deeper than what can be read again, wherever its parts came from.
@@ -116,140 +195,36 @@ pub fn check_depth(value: &Value) -> Result<()> {
     tree::check_depth(value, MAX_DEPTH).map_err(Status::bad_request)
 }
 
-fn finish(mut value: Value, state: tree::State<'_>, schema: &Type, strictness: Strictness) -> Result<Decoded> {
-    let t = schema.get();
-    if t.is_root() {
-        let head = head_of(&value);
-        if let Some(kind) = &head.kind
-            && kind != t.name()
-        {
-            return Err(other_kind(kind, head.api_version.as_deref(), schema));
-        }
-        if strictness == Strictness::Strict && !state.errors.is_empty() {
-            let text = format!("strict decoding error: {}", state.errors.join(", "));
-            return Err(cannot_be_handled(&head, t, &text));
-        }
-        if let Value::Object(map) = &mut value {
-            if head.kind.is_none() {
-                map.insert("kind".to_owned(), Value::String(t.name().to_owned()));
-            }
-            if head.api_version.is_none() {
-                map.insert("apiVersion".to_owned(), Value::String(crate::encode::api_version(t)));
-            }
-        }
-    } else if strictness == Strictness::Strict && !state.errors.is_empty() {
-        return Err(Status::bad_request(format!("strict decoding error: {}", state.errors.join(", "))));
+fn finish(
+    mut value: Value,
+    errors: Vec<String>,
+    schema: &Type,
+    strictness: Strictness,
+    again: impl Fn(&Type) -> Result<Decoded>,
+) -> Result<Decoded> {
+    let head = Head::lenient(&value);
+    head.check(schema, again)?;
+    if strictness == Strictness::Strict && !errors.is_empty() {
+        return Err(head.cannot_be_handled(schema, &format!("strict decoding error: {}", errors.join(", "))));
     }
-    let warnings = if strictness == Strictness::Warn { state.errors } else { Vec::new() };
+    complete(&mut value, schema);
+    let warnings = if strictness == Strictness::Warn { errors } else { Vec::new() };
     Ok(Decoded { value, warnings })
 }
 
-enum Failure {
-    /// The text is well formed but does not fit the type.
-    Type(String),
-    /// The text cannot be read.
-    Syntax(String),
-}
-
-fn read_json(bytes: &[u8], state: &mut tree::State<'_>) -> std::result::Result<Value, Failure> {
-    let mut reader = serde_json::Deserializer::from_slice(bytes);
-    let value = tree::root(state).deserialize(&mut reader).and_then(|value| reader.end().map(|()| value));
-    settle(value, state, |error| {
-        let text = if bytes.iter().all(u8::is_ascii_whitespace) {
-            "unexpected end of JSON input".to_owned()
-        } else {
-            error.to_string()
-        };
-        format!("couldn't get version/kind; json parse error: {text}")
-    })
-}
-
-fn read_yaml(bytes: &[u8], state: &mut tree::State<'_>) -> std::result::Result<Value, Failure> {
-    let text = std::str::from_utf8(bytes)
-        .map_err(|_| Failure::Syntax("error converting YAML to JSON: yaml: invalid UTF-8".to_owned()))?;
-    // The first pass stops at a key that is set twice, which says where it stands; the second one
-    // then lets the last of them win, as upstream does.
-    let mut duplicate = None;
-    if state.report {
-        use serde_saphyr::options::DuplicateKeyPolicy::Error;
-        let options = yaml_options(Error);
-        let seen: std::result::Result<serde::de::IgnoredAny, _> = serde_saphyr::from_str_with_options(text, options);
-        if let Err(error) = &seen
-            && let serde_saphyr::Error::DuplicateMappingKey { key, location } = error.without_snippet()
-        {
-            let key = key.as_deref().unwrap_or_default();
-            duplicate =
-                Some(format!("yaml: unmarshal errors:\n  line {}: key {key:?} already set in map", location.line()));
+/// Fills in what the object is.
+fn complete(value: &mut Value, schema: &Type) {
+    let t = schema.get();
+    let Value::Object(map) = value else { return };
+    let absent = |map: &Map<String, Value>, key| map.get(key).and_then(Value::as_str).is_none_or(str::is_empty);
+    if t.is_root() {
+        if absent(map, "kind") {
+            map.insert("kind".to_owned(), Value::String(t.name().to_owned()));
+        }
+        if absent(map, "apiVersion") {
+            map.insert("apiVersion".to_owned(), Value::String(crate::encode::api_version(t)));
         }
     }
-    state.duplicates_known = true;
-    let options = yaml_options(serde_saphyr::options::DuplicateKeyPolicy::LastWins);
-    let value = serde_saphyr::with_deserializer_from_str_with_options(text, options, |reader| {
-        tree::root(state).deserialize(reader)
-    });
-    let value = settle(value, state, |error| {
-        let text = error.to_string();
-        format!("error converting YAML to JSON: yaml: {}", text.lines().next().unwrap_or_default())
-    });
-    if let Some(duplicate) = duplicate {
-        state.errors.insert(0, duplicate);
-    }
-    value
-}
-
-pub(crate) fn yaml_options(duplicate_keys: serde_saphyr::options::DuplicateKeyPolicy) -> serde_saphyr::Options {
-    let mut budget = serde_saphyr::Budget::default();
-    budget.max_depth = MAX_DEPTH;
-    budget.max_nodes = 500_000;
-    budget.max_events = 1_000_000;
-    budget.max_aliases = 1_000;
-    let mut options = serde_saphyr::Options::default();
-    options.budget = Some(budget);
-    options.duplicate_keys = duplicate_keys;
-    // YAML 1.1, which upstream reads: `yes` and `on` are booleans, `0644` is octal.
-    options.strict_booleans = false;
-    options.legacy_octal_numbers = true;
-    options.alias_limits.max_total_replayed_events = 200_000;
-    options.with_snippet = false;
-    options
-}
-
-fn settle<E>(
-    outcome: std::result::Result<Option<Value>, E>,
-    state: &mut tree::State<'_>,
-    syntax: impl FnOnce(E) -> String,
-) -> std::result::Result<Value, Failure> {
-    match outcome {
-        Ok(value) => Ok(value.unwrap_or_else(|| Value::Object(Map::new()))),
-        Err(error) => Err(match state.failure.take() {
-            // What is no object at all has no kind to be handled as.
-            Some(text) if text.contains(" into Go value of type v") => {
-                let found = text.split(" into ").next().unwrap_or_default();
-                Failure::Syntax(format!("couldn't get version/kind; json parse error: {found} into {HEAD}"))
-            }
-            Some(text) => Failure::Type(text),
-            None => Failure::Syntax(syntax(error)),
-        }),
-    }
-}
-
-/// The Go type upstream looks at first.
-const HEAD: &str = "Go value of type struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; \
-                    Kind string \"json:\\\"kind,omitempty\\\"\" }";
-
-/// What a body says it is.
-#[derive(Default)]
-struct Head {
-    kind: Option<String>,
-    api_version: Option<String>,
-}
-
-fn head_of(value: &Value) -> Head {
-    let text = |key: &str| {
-        let text = value.get(key).and_then(Value::as_str).unwrap_or_default();
-        (!text.is_empty()).then(|| text.to_owned())
-    };
-    Head { kind: text("kind"), api_version: text("apiVersion") }
 }
 
 /// Why an object with more than [`MAX_NODES`] lists and objects is refused.
@@ -257,56 +232,22 @@ pub(crate) fn too_many_nodes() -> String {
     format!("more than {MAX_NODES} lists and objects")
 }
 
-/// 400 for a body that does not fit the type; its own kind is read a second time, leniently.
-fn unfit(bytes: &[u8], format: Format, t: TypeRef<'_>, text: &str) -> Box<Status> {
-    #[derive(serde::Deserialize)]
-    struct Lenient {
-        #[serde(default)]
-        kind: Value,
-        #[serde(default, rename = "apiVersion")]
-        api_version: Value,
-    }
-    let lenient: Option<Lenient> = match format {
-        Format::Json => serde_json::from_slice(bytes).ok(),
-        Format::Yaml => {
-            let options = yaml_options(serde_saphyr::options::DuplicateKeyPolicy::LastWins);
-            serde_saphyr::from_slice_with_options(bytes, options).ok()
-        }
-    };
-    let text_of = |v: Value| match v {
-        Value::String(s) if !s.is_empty() => Some(s),
-        _ => None,
-    };
-    let head = lenient.map(|l| Head { kind: text_of(l.kind), api_version: text_of(l.api_version) }).unwrap_or_default();
-    cannot_be_handled(&head, t, text)
-}
-
-fn cannot_be_handled(head: &Head, t: TypeRef<'_>, text: &str) -> Box<Status> {
-    let kind = head.kind.as_deref().unwrap_or(t.name());
-    let version = head.api_version.as_deref().map_or(t.version(), |v| v.rsplit('/').next().unwrap_or(v));
-    Status::bad_request(format!("{kind} in version {version:?} cannot be handled as a {}: {text}", t.name()))
-}
-
-/// 400 for a body of another kind.
+/// 400 for a body that says it is of another kind.
 pub(crate) fn other_kind(kind: &str, api_version: Option<&str>, schema: &Type) -> Box<Status> {
-    let t = schema.get();
-    let own = t.api_version();
-    let (group, version) = match api_version.unwrap_or(&own).split_once('/') {
-        Some((group, version)) => (group, version),
-        None => ("", api_version.unwrap_or(&own)),
-    };
-    match schema.sibling(group, version, kind) {
-        Some(other) => {
-            let internal = t.package().split('/').next().unwrap_or_default();
-            let text =
-                format!("converting ({version}.{}) to ({internal}.{}): unknown conversion", other.name(), t.name());
-            Status::bad_request(format!("{kind} in version {version:?} cannot be handled as a {}: {text}", t.name()))
-        }
-        None => Status::bad_request(format!(
-            "no kind {kind:?} is registered for version {:?} in scheme \"pintle\"",
-            if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
-        )),
+    let head = Head::new(kind, api_version.unwrap_or_default());
+    match head.check(schema, |_| Ok(Decoded::default())) {
+        Err(status) => status,
+        Ok(()) => head.cannot_be_handled(schema, "unknown conversion"),
     }
+}
+
+/// 400 for what does not even say what it is.
+fn unrecognized(bytes: &[u8], schema: &Type, why: &str) -> Box<Status> {
+    Status::bad_request(format!(
+        "the object provided is unrecognized (must be of type {}): {why} ({})",
+        schema.name(),
+        first_bytes(bytes)
+    ))
 }
 
 /// The start of a body as an error text shows it.

@@ -33,6 +33,13 @@ type WebSpec
  raw 13 runtime.RawExtension oi
  ratio 14 float64 oi
  named 15 map[string]Item oi
+ (Place) - Place -
+ bytes 16 []byte o
+ every 17 meta/v1.Duration oi
+type Place
+ host 1 Host opi
+type Host
+ path 1 string -
 type Item
  name 1 string -
  inner 2 WebSpec opi
@@ -59,22 +66,25 @@ const UNFIT: &str = "Web in version \"v1\" cannot be handled as a Web: ";
 #[test]
 fn misfits_are_told_as_go_tells_them() {
     let field = |found: &str, path: &str, of: &str| {
-        format!("{UNFIT}json: cannot unmarshal {found} into Go struct field Web.{path} of type {of}")
+        format!("{UNFIT}json: cannot unmarshal {found} into Go struct field {path} of type {of}")
     };
     for (spec, expected) in [
-        (r#"{"replicas":"3"}"#, field("string", "spec.replicas", "int32")),
-        (r#"{"replicas":3000000000}"#, field("number 3000000000", "spec.replicas", "int32")),
-        (r#"{"replicas":1.5}"#, field("number 1.5", "spec.replicas", "int32")),
-        (r#"{"total":18446744073709551615}"#, field("number 18446744073709551615", "spec.total", "int64")),
-        (r#"{"mode":1}"#, field("number", "spec.mode", "v1.Mode")),
-        (r#"{"paused":"true"}"#, field("string", "spec.paused", "bool")),
-        (r#"{"names":{}}"#, field("object", "spec.names", "[]string")),
-        (r#"{"names":["a",true]}"#, field("bool", "spec.names", "string")),
-        (r#"{"items":[{"name":[]}]}"#, field("array", "spec.items.name", "string")),
-        (r#"{"named":{"k":{"inner":7}}}"#, field("number", "spec.named.inner", "v1.WebSpec")),
-        (r#"{"limits":["a"]}"#, field("array", "spec.limits", "map[string]resource.Quantity")),
-        (r#"{"port":true}"#, field("bool", "spec.port", "int32")),
-        (r#"{"at":5}"#, field("number", "spec.at", "string")),
+        (r#"{"replicas":"3"}"#, field("string", "WebSpec.spec.replicas", "int32")),
+        (r#"{"replicas":3000000000}"#, field("number 3000000000", "WebSpec.spec.replicas", "int32")),
+        (r#"{"replicas":1.5}"#, field("number 1.5", "WebSpec.spec.replicas", "int32")),
+        (r#"{"port":1.5}"#, field("number 1.5", "WebSpec.spec.port", "int32")),
+        (r#"{"host":{"path":7}}"#, field("number", "Host.spec.Place.host.path", "string")),
+        (r#"{"bytes":[1,300]}"#, field("number 300", "WebSpec.spec.bytes", "uint8")),
+        (r#"{"total":18446744073709551615}"#, field("number 18446744073709551615", "WebSpec.spec.total", "int64")),
+        (r#"{"mode":1}"#, field("number", "WebSpec.spec.mode", "v1.Mode")),
+        (r#"{"paused":"true"}"#, field("string", "WebSpec.spec.paused", "bool")),
+        (r#"{"names":{}}"#, field("object", "WebSpec.spec.names", "[]string")),
+        (r#"{"names":["a",true]}"#, field("bool", "WebSpec.spec.names", "string")),
+        (r#"{"items":[{"name":[]}]}"#, field("array", "Item.spec.items.name", "string")),
+        (r#"{"named":{"k":{"inner":7}}}"#, field("number", "Item.spec.named.inner", "v1.WebSpec")),
+        (r#"{"limits":["a"]}"#, field("array", "WebSpec.spec.limits", "map[string]resource.Quantity")),
+        (r#"{"port":true}"#, field("bool", "WebSpec.spec.port", "int32")),
+        (r#"{"at":5}"#, field("number", "WebSpec.spec.at", "string")),
         (r#"{"data":{"a":"!"}}"#, format!("{UNFIT}illegal base64 data at input byte 0")),
         (
             r#"{"at":"x"}"#,
@@ -87,6 +97,90 @@ fn misfits_are_told_as_go_tells_them() {
     }
     let text = message(r#"{"spec":{"cpu":"1x"}}"#, Format::Json, Strictness::Ignore);
     assert!(text.starts_with(UNFIT), "{text}");
+}
+
+/// What does not fit a type of its own reader is told first, then the first that does not fit, then what is
+/// unknown; what is no JSON before all.
+#[test]
+fn what_is_told_first() {
+    let json = |text: &str| message(text, Format::Json, Strictness::Strict);
+    let own = json(r#"{"spec":{"paused":1,"nope":1,"cpu":"x"}}"#);
+    assert!(own.starts_with(&format!("{UNFIT}quantities must match")), "{own}");
+    let first = json(r#"{"spec":{"paused":1,"replicas":"x"},"nope":1}"#);
+    assert_eq!(first, format!("{UNFIT}json: cannot unmarshal number into Go struct field WebSpec.spec.paused of type bool"));
+    let broken = json(r#"{"spec":{"cpu":"x"},}"#);
+    assert!(broken.contains("invalid character '}' looking for beginning of object key string"), "{broken}");
+    for (text, why) in [
+        (r#"{"kind":5,"spec":1}"#, "json: cannot unmarshal number into Go struct field .kind of type string"),
+        ("{}x", "invalid character 'x' after top-level value"),
+    ] {
+        let told = json(text);
+        assert!(told.contains(&format!("(must be of type Web): couldn't get version/kind; json parse error: {why} (")), "{told}");
+    }
+    assert!(json(r#"{"apiVersion":"a/b/c"}"#).contains("unexpected GroupVersion string: a/b/c"));
+}
+
+/// The digits of a number count, not its value.
+#[test]
+fn numbers_are_read_by_their_digits() {
+    let spec = |text: &str| {
+        let body = format!("{{\"spec\":{text}}}");
+        decode(body.as_bytes(), Format::Json, &web(), Strictness::Strict)
+            .map(|d| d.value["spec"].to_string())
+            .unwrap_or_else(|e| e.message.rsplit("unmarshal ").next().unwrap_or_default().split(" into").next().unwrap_or_default().to_owned())
+    };
+    for (given, want) in [
+        (r#"{"replicas":-2147483648}"#, r#"{"replicas":-2147483648}"#),
+        (r#"{"total":9223372036854775807}"#, r#"{"total":9223372036854775807}"#),
+        (r#"{"replicas":-0}"#, r#"{"replicas":0}"#),
+        (r#"{"ratio":1.0,"cpu":1e3}"#, r#"{"cpu":"1e3","ratio":1}"#),
+        (r#"{"ratio":0.25}"#, r#"{"ratio":0.25}"#),
+        (r#"{"cpu":0.10}"#, r#"{"cpu":"100m"}"#),
+        (r#"{"every":"90s"}"#, r#"{"every":"1m30s"}"#),
+        (r#"{"replicas":2.0}"#, "number 2.0"),
+        (r#"{"replicas":1e3}"#, "number 1e3"),
+        (r#"{"replicas":2147483648}"#, "number 2147483648"),
+        (r#"{"total":9223372036854775808}"#, "number 9223372036854775808"),
+        (r#"{"ratio":1e999}"#, "number 1e999"),
+        (r#"{"port":1E0}"#, "number 1E0"),
+    ] {
+        assert_eq!(spec(given), want, "{given}");
+    }
+}
+
+/// Go reads a second value into the first.
+#[test]
+fn what_is_set_twice_is_read_into_the_first() {
+    let text = r#"{"spec":{"replicas":1,"items":[{"name":"a"},{"name":"b"}],"limits":{"a":"1"},"host":{"path":"/"}},
+        "spec":{"paused":true,"items":[{"inner":{}}],"limits":{"b":"2"},"host":{}}}"#;
+    let read = decode(text.as_bytes(), Format::Json, &web(), Strictness::Ignore).expect("decodes");
+    let want = json!({"replicas": 1, "paused": true, "items": [{"name": "a", "inner": {}}], "limits": {"a": "1", "b": "2"},
+        "host": {"path": "/"}});
+    assert_eq!(read.value["spec"], want);
+}
+
+/// Upstream puts a mark in the place of what is no text, and goes on.
+#[test]
+fn broken_texts_are_mended() {
+    for body in [br#"{"spec":{"names":["\ud800x","\ud83d\ude00"]}}"#.as_slice(), b"{\"spec\":{\"names\":[\"\xffx\",\"\xf0\x9f\x98\x80\"]}}"] {
+        let read = decode(body, Format::Json, &web(), Strictness::Strict).expect("decodes");
+        assert_eq!(read.value["spec"]["names"], json!(["\u{fffd}x", "\u{1f600}"]));
+    }
+}
+
+/// A type that preserves keeps what it does not know; its own fields are checked all the same.
+#[test]
+fn a_type_may_keep_what_it_does_not_know() {
+    let table = "package a/v1 a\ntype Thing preserve\n (TypeMeta) - meta/v1.TypeMeta -\n size 1 int32 oi\n\
+                 package meta/v1 meta.k8s.io\ntype TypeMeta\n kind 1 string oi\n apiVersion 2 string oi\n";
+    let table = Arc::new(Table::parse(table).expect("the table parses"));
+    let thing = table.of("a", "v1", "Thing").expect("Thing");
+    let text = r#"{"size":1,"more":{"a":[1,null]}}"#;
+    let read = decode(text.as_bytes(), Format::Json, &thing, Strictness::Strict).expect("decodes");
+    assert_eq!(read.value, json!({"kind": "Thing", "apiVersion": "a/v1", "size": 1, "more": {"a": [1, null]}}));
+    let written = String::from_utf8(crate::encode::json(&read.value, &thing)).expect("text");
+    assert_eq!(written, r#"{"kind":"Thing","apiVersion":"a/v1","size":1,"more":{"a":[1,null]}}"#);
+    assert!(decode(br#"{"size":"x"}"#, Format::Json, &thing, Strictness::Ignore).is_err());
 }
 
 #[test]
@@ -120,11 +214,11 @@ fn unknown_and_duplicate_fields_have_exact_paths() {
 fn values_take_their_canonical_form() {
     for (given, expected) in [
         (
-            json!({"cpu": "1000m", "limits": {"a": 0.5, "b": 1024, "c": "1024Ki"}}),
-            json!({"cpu": "1", "limits": {"a": "500m", "b": "1024", "c": "1Mi"}}),
+            json!({"cpu": "1000m", "limits": {"a": 0.5, "b": 1024, "c": "1024Ki", "d": "1.500"}}),
+            json!({"cpu": "1", "limits": {"a": "500m", "b": "1024", "c": "1Mi", "d": "1.500"}}),
         ),
         (
-            json!({"at": "2026-01-02T04:04:05.9+01:00", "micro": "2026-01-02T03:04:05Z"}),
+            json!({"at": "2026-01-02T04:04:05.9+01:00", "micro": "2026-01-02T04:04:05.000000+01:00"}),
             json!({"at": "2026-01-02T03:04:05Z", "micro": "2026-01-02T03:04:05.000000Z"}),
         ),
         (json!({"at": "0001-01-01T00:00:00Z", "port": "http", "replicas": null}), json!({"port": "http"})),
@@ -195,7 +289,19 @@ fn what_is_no_object_of_the_kind_is_named() {
         ),
         (
             r#"{"kind":"Nope","apiVersion":"apps/v1"}"#,
-            "no kind \"Nope\" is registered for version \"apps/v1\" in scheme \"pintle\"",
+            "Nope in version \"v1\" cannot be handled as a Web: no kind \"Nope\" is registered for version \"apps/v1\" in scheme \"pintle\"",
+        ),
+        (
+            r#"{"kind":"Web","apiVersion":"v2"}"#,
+            "Web in version \"v2\" cannot be handled as a Web: no kind \"Web\" is registered for version \"v2\" in scheme \"pintle\"",
+        ),
+        (
+            r#"{"Kind":"Nope"}"#,
+            "Nope in version \"v1\" cannot be handled as a Web: no kind \"Nope\" is registered for version \"apps/v1\" in scheme \"pintle\"",
+        ),
+        (
+            r#"{"kind":"Other","apiVersion":"apps/v1","what":1}"#,
+            "Other in version \"v1\" cannot be handled as a Web: strict decoding error: unknown field \"what\"",
         ),
     ] {
         assert_eq!(message(text, Format::Json, Strictness::Strict), expected);

@@ -5,107 +5,17 @@ use std::fmt;
 
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
 use serde_json::{Map, Number, Value};
 
 use super::scalar::{self, Misfit};
-use super::{MAX_DEPTH, MAX_ERRORS, MAX_NODES};
-use crate::schema::{Scalar, Shape, TypeRef};
-
-/// One step of a path.
-enum Step<'t> {
-    Field(&'t str),
-    Key(String),
-    Index(usize),
-}
-
-/// What a decode keeps while it walks.
-pub(super) struct State<'t> {
-    root: TypeRef<'t>,
-    path: Vec<Step<'t>>,
-    pub(super) report: bool,
-    /// The reader has already reported keys that are set twice.
-    pub(super) duplicates_known: bool,
-    /// Unknown and duplicate fields, each text once.
-    pub(super) errors: Vec<String>,
-    /// Lists and objects so far.
-    nodes: usize,
-    /// The first thing that does not fit; it ended the walk.
-    pub(super) failure: Option<String>,
-}
-
-impl<'t> State<'t> {
-    pub(super) fn new(root: TypeRef<'t>, report: bool) -> Self {
-        Self {
-            root,
-            path: Vec::with_capacity(16),
-            report,
-            duplicates_known: false,
-            errors: Vec::new(),
-            nodes: 0,
-            failure: None,
-        }
-    }
-
-    /// `spec.containers[0].foo`.
-    fn strict_path(&self, last: Option<&str>) -> String {
-        let mut out = String::new();
-        let name = |out: &mut String, part: &str| {
-            if !out.is_empty() {
-                out.push('.');
-            }
-            out.push_str(part);
-        };
-        for step in &self.path {
-            match step {
-                Step::Field(part) => name(&mut out, part),
-                Step::Key(part) => name(&mut out, part),
-                Step::Index(i) => out.push_str(&format!("[{i}]")),
-            }
-        }
-        if let Some(last) = last {
-            name(&mut out, last);
-        }
-        out
-    }
-
-    fn duplicate(&mut self, last: Option<&str>) {
-        if !self.duplicates_known {
-            self.mistake("duplicate", last);
-        }
-    }
-
-    fn mistake(&mut self, what: &str, last: Option<&str>) {
-        if !self.report || self.errors.len() >= MAX_ERRORS {
-            return;
-        }
-        let text = format!("{what} field \"{}\"", self.strict_path(last));
-        if !self.errors.contains(&text) {
-            self.errors.push(text);
-        }
-    }
-
-    fn misfit(&mut self, found: &str, go_type: &str) {
-        let fields: Vec<&str> = self
-            .path
-            .iter()
-            .filter_map(|step| match step {
-                Step::Field(name) => Some(*name),
-                _ => None,
-            })
-            .collect();
-        let place = if fields.is_empty() {
-            "Go value".to_owned()
-        } else {
-            format!("Go struct field {}.{}", self.root.name(), fields.join("."))
-        };
-        self.failure = Some(format!("json: cannot unmarshal {found} into {place} of type {go_type}"));
-    }
-}
+use super::state::{Source, State, Step};
+use crate::schema::{Scalar, Shape, ShapeRef, TypeRef};
 
 /// Where the shape of a value comes from.
 #[derive(Clone, Copy)]
 enum Expect<'t> {
-    Shape(crate::schema::ShapeRef<'t>),
+    Shape(ShapeRef<'t>),
     Root(TypeRef<'t>),
     Strings,
 }
@@ -127,13 +37,44 @@ pub(super) fn root<'s, 't>(state: &'s mut State<'t>) -> Seed<'s, 't> {
 /// The value of an element that is null: Go leaves the zero value.
 fn zero_element(shape: Shape<'_>) -> Value {
     match shape {
-        Shape::Scalar(Scalar::String | Scalar::Bytes | Scalar::Duration) => Value::String(String::new()),
+        Shape::Scalar(Scalar::String | Scalar::Bytes) => Value::String(String::new()),
+        Shape::Scalar(Scalar::Duration) => Value::String("0s".to_owned()),
         Shape::Scalar(Scalar::Bool) => Value::Bool(false),
         Shape::Scalar(Scalar::Int32 | Scalar::Int64 | Scalar::Float64 | Scalar::IntOrString) => Value::from(0),
         Shape::Scalar(Scalar::Quantity) => Value::String("0".to_owned()),
         Shape::Scalar(Scalar::Time | Scalar::MicroTime) | Shape::Raw => Value::Null,
         Shape::Struct(_) | Shape::Map(_) | Shape::OrBool(_) | Shape::OrArray(_) => Value::Object(Map::new()),
         Shape::List(_) | Shape::OrStrings(_) => Value::Array(Vec::new()),
+    }
+}
+
+/// What is in a field that is set twice: Go reads the second value into the first.
+fn merge_again(old: Value, new: Value, shape: Shape<'_>) -> Value {
+    match (shape, old, new) {
+        (Shape::Struct(t), Value::Object(mut old), Value::Object(new)) => {
+            for (name, value) in new {
+                let Some(field) = t.field(&name) else { continue };
+                let merged = match old.remove(&name) {
+                    Some(before) => merge_again(before, value, field.shape()),
+                    None => value,
+                };
+                old.insert(name, merged);
+            }
+            Value::Object(old)
+        }
+        (Shape::Map(_), Value::Object(mut old), Value::Object(new)) => {
+            old.extend(new);
+            Value::Object(old)
+        }
+        (Shape::List(inner), Value::Array(old), Value::Array(new)) => {
+            let mut old = old.into_iter();
+            let merged = new.into_iter().map(|value| match old.next() {
+                Some(before) => merge_again(before, value, inner.shape()),
+                None => value,
+            });
+            Value::Array(merged.collect())
+        }
+        (_, _, new) => new,
     }
 }
 
@@ -146,55 +87,72 @@ impl<'s, 't> Seed<'s, 't> {
         }
     }
 
-    fn misfit<E: Error, T>(self, found: &str) -> Result<T, E> {
+    fn misfit(self, found: &str) -> Option<Value> {
         let go_type = self.go_name();
-        self.state.misfit(found, &go_type);
-        Err(E::custom("misfit"))
+        self.state.misfit(self.shape, found, &go_type);
+        None
     }
 
     fn settle<E: Error>(self, outcome: Result<Option<Value>, Misfit>) -> Result<Option<Value>, E> {
         match outcome {
-            Ok(value) => Ok(value),
-            Err(Misfit::Type(found, None)) => self.misfit(&found),
-            Err(Misfit::Type(found, Some(go_type))) => {
-                self.state.misfit(&found, go_type);
-                Err(E::custom("misfit"))
-            }
+            Ok(value) => return Ok(value),
+            Err(Misfit::Type(found)) => return Ok(self.misfit(&found)),
             Err(Misfit::Text(text)) => {
-                self.state.failure = Some(text);
-                Err(E::custom("misfit"))
+                self.state.wrong(text);
+                return Ok(None);
             }
+            Err(Misfit::Own(found, go_type)) => {
+                if let Shape::Scalar(scalar) = self.shape {
+                    self.state.end_misfit(scalar, &found, go_type);
+                }
+            }
+            Err(Misfit::OwnText(text)) => self.state.end(text),
         }
+        Err(E::custom("misfit"))
     }
 
     fn text<E: Error>(self, text: Cow<'_, str>) -> Result<Option<Value>, E> {
         match self.shape {
             Shape::Scalar(scalar) => self.settle(scalar::string(scalar, text)),
             Shape::Raw => Ok(Some(Value::String(text.into_owned()))),
-            _ => self.misfit("string"),
+            _ => Ok(self.misfit("string")),
         }
     }
 
-    fn number<E: Error>(self, number: Number) -> Result<Option<Value>, E> {
-        match self.shape {
-            Shape::Scalar(scalar) => self.settle(scalar::number(scalar, number)),
-            Shape::Raw => Ok(Some(Value::Number(number))),
-            _ => self.misfit("number"),
+    fn number<E: Error>(self, number: &Number) -> Result<Option<Value>, E> {
+        let mut text = scalar::number_text(number);
+        let converted = self.state.source == Source::Converted;
+        // A tree knows no difference between 2 and 2.0.
+        if converted && let Some(whole) = text.strip_suffix(".0") {
+            text = whole.to_owned();
         }
-    }
-
-    /// Counts a list or object that begins here.
-    fn enter<E: Error>(&mut self) -> Result<(), E> {
-        self.state.nodes += 1;
-        let why = if self.depth >= MAX_DEPTH {
-            "exceeded max depth".to_owned()
-        } else if self.state.nodes > MAX_NODES {
-            super::too_many_nodes()
-        } else {
-            return Ok(());
+        let outcome = match self.shape {
+            Shape::Scalar(scalar) => scalar::number(scalar, &text),
+            _ => Err(Misfit::Type("number".to_owned())),
         };
-        self.state.failure = Some(why);
-        Err(E::custom("too deep or too many"))
+        match outcome {
+            Err(Misfit::Type(_)) if converted => Ok(self.misfit(&format!("number {text}"))),
+            outcome => self.settle(outcome),
+        }
+    }
+
+    /// The text of a scalar whose digits count.
+    fn literal<E: Error>(self, scalar: Scalar, text: &str) -> Result<Option<Value>, E> {
+        match text.as_bytes().first() {
+            None | Some(b'n') => Ok(None),
+            Some(b't' | b'f') => self.settle(scalar::bool(scalar, text == "true")),
+            Some(b'[') => self.settle(Err(scalar::composite(scalar, "array"))),
+            Some(b'{') => self.settle(Err(scalar::composite(scalar, "object"))),
+            // The reader of quantities looks between the quotes as they stand.
+            Some(b'"') if scalar == Scalar::Quantity => {
+                self.text(Cow::Borrowed(&text[1..text.len().saturating_sub(1).max(1)]))
+            }
+            Some(b'"') => match serde_json::from_str::<String>(text) {
+                Ok(text) => self.text(Cow::Owned(text)),
+                Err(error) => Err(E::custom(error)),
+            },
+            Some(_) => self.settle(scalar::number(scalar, text)),
+        }
     }
 
     fn object<'de, A: MapAccess<'de>>(self, t: TypeRef<'t>, mut access: A) -> Result<Value, A::Error> {
@@ -205,37 +163,54 @@ impl<'s, 't> Seed<'s, 't> {
             let position = match key {
                 Key::Known(position) => position,
                 Key::Unknown(name) => {
-                    self.state.mistake("unknown", Some(&name));
-                    access.next_value::<IgnoredAny>()?;
+                    if t.preserves() {
+                        out.insert(name, access.next_value::<Value>()?);
+                    } else {
+                        self.state.unknown(&name);
+                        access.next_value::<IgnoredAny>()?;
+                    }
                     continue;
                 }
             };
             hint = position + 1;
             let field = t.at(position);
-            self.state.path.push(Step::Field(field.name()));
             let bit = 1u128 << (position % 128);
             if seen & bit != 0 {
-                self.state.duplicate(None);
-                out.remove(field.name());
+                self.state.duplicate(Some(field.name()));
             }
-            seen |= bit;
             let shape = field.shape_ref();
+            self.state.path.push(Step::Field(t, position));
             let seed =
                 Seed { state: self.state, expect: Expect::Shape(shape), shape: shape.shape(), depth: self.depth + 1 };
             let value = access.next_value_seed(seed)?;
             self.state.path.pop();
-            if let Some(value) = value {
-                out.insert(field.name().to_owned(), value);
+            match (value, seen & bit != 0) {
+                (Some(value), false) => {
+                    out.insert(field.name().to_owned(), value);
+                }
+                (Some(value), true) => {
+                    let merged = match out.remove(field.name()) {
+                        Some(old) => merge_again(old, value, shape.shape()),
+                        None => value,
+                    };
+                    out.insert(field.name().to_owned(), merged);
+                }
+                (None, false) => {}
+                // A null takes away what can be absent, and leaves the rest.
+                (None, true) => {
+                    let holds = !matches!(shape.shape(), Shape::Scalar(s) if s != Scalar::Bytes)
+                        && !matches!(shape.shape(), Shape::Struct(_));
+                    if holds || field.pointer() {
+                        out.remove(field.name());
+                    }
+                }
             }
+            seen |= bit;
         }
         Ok(Value::Object(out))
     }
 
-    fn map<'de, A: MapAccess<'de>>(
-        self,
-        element: crate::schema::ShapeRef<'t>,
-        mut access: A,
-    ) -> Result<Value, A::Error> {
+    fn map<'de, A: MapAccess<'de>>(self, element: ShapeRef<'t>, mut access: A) -> Result<Value, A::Error> {
         let shape = element.shape();
         let scalar = matches!(shape, Shape::Scalar(_));
         let mut out = Map::new();
@@ -279,6 +254,33 @@ impl<'s, 't> Seed<'s, 't> {
             }
         }
     }
+
+    /// Bytes that come as a list of numbers.
+    fn bytes<'de, A: SeqAccess<'de>>(self, mut access: A) -> Result<Option<Value>, A::Error> {
+        let mut bytes = Vec::new();
+        while let Some(item) = access.next_element::<Value>()? {
+            let number = item.as_u64().and_then(|n| u8::try_from(n).ok());
+            match (&item, number) {
+                (Value::Null, _) => bytes.push(0),
+                (_, Some(byte)) => bytes.push(byte),
+                (Value::Number(number), None) => self.state.no_byte(&format!("number {number}")),
+                (other, None) => self.state.no_byte(crate::patch::type_name(other)),
+            }
+        }
+        Ok(Some(Value::String(scalar::encode(&bytes))))
+    }
+}
+
+/// Reads a list whose elements matter to nobody.
+fn skip_list<'de, A: SeqAccess<'de>>(mut access: A) -> Result<(), A::Error> {
+    while access.next_element::<IgnoredAny>()?.is_some() {}
+    Ok(())
+}
+
+/// Reads an object whose fields matter to nobody.
+fn skip_object<'de, A: MapAccess<'de>>(mut access: A) -> Result<(), A::Error> {
+    while access.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+    Ok(())
 }
 
 impl<'de> DeserializeSeed<'de> for Seed<'_, '_> {
@@ -288,6 +290,10 @@ impl<'de> DeserializeSeed<'de> for Seed<'_, '_> {
         match self.shape {
             // Raw JSON needs no check; the reader bounds its depth.
             Shape::Raw => Value::deserialize(deserializer).map(|v| if v.is_null() { None } else { Some(v) }),
+            Shape::Scalar(scalar) if self.state.source == Source::Text && scalar::is_literal(scalar) => {
+                let raw = <&RawValue>::deserialize(deserializer)?;
+                self.literal(scalar, raw.get())
+            }
             _ => deserializer.deserialize_any(self),
         }
     }
@@ -316,22 +322,22 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
         match self.shape {
             Shape::Scalar(scalar) => self.settle(scalar::bool(scalar, value)),
             Shape::Raw | Shape::OrBool(_) => Ok(Some(Value::Bool(value))),
-            _ => self.misfit("bool"),
+            _ => Ok(self.misfit("bool")),
         }
     }
 
     fn visit_i64<E: Error>(self, value: i64) -> Result<Self::Value, E> {
-        self.number(value.into())
+        self.number(&value.into())
     }
 
     fn visit_u64<E: Error>(self, value: u64) -> Result<Self::Value, E> {
-        self.number(value.into())
+        self.number(&value.into())
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<Self::Value, E> {
         match Number::from_f64(value) {
-            Some(number) => self.number(number),
-            None => self.misfit("number"),
+            Some(number) => self.number(&number),
+            None => Ok(self.misfit("number")),
         }
     }
 
@@ -343,25 +349,40 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
         self.text(Cow::Owned(value))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(mut self, access: A) -> Result<Self::Value, A::Error> {
-        self.enter()?;
-        let value = match self.shape {
-            Shape::List(element) => self.list(Expect::Shape(element.shape_ref()), element.shape(), access)?,
-            Shape::OrArray(t) => self.list(Expect::Root(t), Shape::Struct(t), access)?,
-            Shape::OrStrings(_) => self.list(Expect::Strings, Shape::Scalar(Scalar::String), access)?,
-            _ => return self.misfit("array"),
-        };
-        Ok(Some(value))
+    fn visit_seq<A: SeqAccess<'de>>(self, access: A) -> Result<Self::Value, A::Error> {
+        self.state.enter(self.depth).map_err(|()| A::Error::custom("too deep or too many"))?;
+        match self.shape {
+            Shape::List(element) => self.list(Expect::Shape(element.shape_ref()), element.shape(), access).map(Some),
+            Shape::OrArray(t) => self.list(Expect::Root(t), Shape::Struct(t), access).map(Some),
+            Shape::OrStrings(_) => self.list(Expect::Strings, Shape::Scalar(Scalar::String), access).map(Some),
+            Shape::Scalar(Scalar::Bytes) => self.bytes(access),
+            Shape::Scalar(scalar) => {
+                skip_list(access)?;
+                self.settle(Err(scalar::composite(scalar, "array")))
+            }
+            _ => {
+                skip_list(access)?;
+                Ok(self.misfit("array"))
+            }
+        }
     }
 
-    fn visit_map<A: MapAccess<'de>>(mut self, access: A) -> Result<Self::Value, A::Error> {
-        self.enter()?;
-        let value = match self.shape {
-            Shape::Struct(t) | Shape::OrArray(t) | Shape::OrBool(t) | Shape::OrStrings(t) => self.object(t, access)?,
-            Shape::Map(element) => self.map(element.shape_ref(), access)?,
-            _ => return self.misfit("object"),
-        };
-        Ok(Some(value))
+    fn visit_map<A: MapAccess<'de>>(self, access: A) -> Result<Self::Value, A::Error> {
+        self.state.enter(self.depth).map_err(|()| A::Error::custom("too deep or too many"))?;
+        match self.shape {
+            Shape::Struct(t) | Shape::OrArray(t) | Shape::OrBool(t) | Shape::OrStrings(t) => {
+                self.object(t, access).map(Some)
+            }
+            Shape::Map(element) => self.map(element.shape_ref(), access).map(Some),
+            Shape::Scalar(scalar) => {
+                skip_object(access)?;
+                self.settle(Err(scalar::composite(scalar, "object")))
+            }
+            _ => {
+                skip_object(access)?;
+                Ok(self.misfit("object"))
+            }
+        }
     }
 }
 

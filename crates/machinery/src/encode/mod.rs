@@ -6,7 +6,7 @@
 //!   ──► {"kind":"Namespace","apiVersion":"v1","metadata":{"name":"a"},"spec":{},"status":{}}
 //! ```
 //!
-//! What the type does not know is not written.
+//! What the type does not know is not written, unless it says that it keeps such.
 
 mod splice;
 #[cfg(test)]
@@ -121,12 +121,33 @@ struct Writer<'o> {
 impl Writer<'_> {
     fn object(&mut self, t: TypeRef<'_>, map: &Map<String, Value>, root: bool) {
         let mut slots: [Option<&Value>; MAX_FIELDS] = [None; MAX_FIELDS];
+        let mut others = Vec::new();
         for (name, value) in map {
-            if let Some(position) = t.position(name) {
-                slots[position] = Some(value);
+            match t.position(name) {
+                Some(position) => slots[position] = Some(value),
+                None if t.preserves() => others.push((name, value)),
+                None => {}
             }
         }
         self.fields(t, &slots, root);
+        self.others(&others);
+    }
+
+    /// Puts what the type does not know, but keeps, behind its fields.
+    fn others(&mut self, others: &[(&String, &Value)]) {
+        if others.is_empty() {
+            return;
+        }
+        self.out.pop();
+        for (name, value) in others {
+            if self.out.last() != Some(&b'{') {
+                self.out.push(b',');
+            }
+            self.string(name);
+            self.out.push(b':');
+            self.raw(value);
+        }
+        self.out.push(b'}');
     }
 
     fn fields(&mut self, t: TypeRef<'_>, slots: &[Option<&Value>], root: bool) {

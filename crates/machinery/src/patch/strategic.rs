@@ -13,13 +13,14 @@ use std::collections::{HashMap, HashSet};
 use serde_json::{Map, Value};
 
 use super::unprocessable;
+use crate::go;
 use crate::schema::{Merge, Shape, TypeRef};
 use crate::status::{Result, Status};
 
 const DIRECTIVE: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";
-const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
-const SET_ORDER: &str = "$setElementOrder/";
+const DELETE_FROM: &str = "$deleteFromPrimitiveList";
+const SET_ORDER: &str = "$setElementOrder";
 
 const BAD_PRIMITIVE_LIST: &str = "invalid patch format of primitive list";
 const BAD_RETAIN_KEYS: &str = "invalid patch format of retainKeys";
@@ -67,38 +68,37 @@ fn rule<'t>(shape: Shape<'t>, name: &str) -> Rule<'t> {
 }
 
 fn merge_object(mut original: Object, mut patch: Object, shape: Shape<'_>) -> Result<Object> {
-    if let Some(directive) = patch.remove(DIRECTIVE) {
+    if let Some(directive) = patch.get(DIRECTIVE) {
         return match directive.as_str() {
-            Some("replace") => Ok(without_directives(patch)),
+            Some("replace") => {
+                patch.remove(DIRECTIVE);
+                Ok(patch)
+            }
             Some("delete") => Ok(Object::new()),
-            _ => Err(Status::bad_request(format!("unknown patch type: {directive} in map: {}", Value::Object(patch)))),
+            _ => Err(unknown_directive(directive, &patch)),
         };
     }
     retain_keys(&mut original, &mut patch)?;
     set_element_order(&mut original, &mut patch, shape)?;
     for (name, value) in patch {
-        let (name, deletes) = match name.strip_prefix(DELETE_FROM) {
-            Some(field) => (field.to_owned(), true),
-            None => (name, false),
-        };
+        let deletes = name.starts_with(DELETE_FROM);
+        let name = if deletes { field_of(&name, DELETE_FROM, BAD_PRIMITIVE_LIST)?.to_owned() } else { name };
         if value.is_null() {
             original.remove(&name);
             continue;
         }
         let rule = rule(shape, &name);
         let merged = match (original.remove(&name), value) {
-            (Some(Value::Object(old)), Value::Object(new)) => {
-                if rule.merge == Merge::Replace {
-                    Value::Object(without_directives(new))
-                } else {
-                    Value::Object(merge_object(old, new, rule.shape)?)
-                }
+            (Some(Value::Object(old)), Value::Object(new)) if deletes => Value::Object(merge_object(old, new, rule.shape)?),
+            (Some(Value::Object(_)), Value::Object(new)) if rule.merge == Merge::Replace => Value::Object(new),
+            (Some(Value::Object(old)), Value::Object(new)) => Value::Object(merge_object(old, new, rule.shape)?),
+            (Some(Value::Array(old)), Value::Array(new)) if deletes || rule.merges() => {
+                Value::Array(merge_list(old, new, rule, deletes)?)
             }
-            (Some(Value::Array(old)), Value::Array(new)) if deletes => Value::Array(delete_from(old, &new)?),
-            (Some(Value::Array(old)), Value::Array(new)) if rule.merges() => Value::Array(merge_list(old, new, rule)?),
+            (Some(Value::Array(_)), Value::Array(new)) => Value::Array(new),
             (Some(old), _) if deletes => old,
             (None, _) if deletes => continue,
-            (_, new) => match drop_directives(new) {
+            (_, new) => match drop_directives(drop_nulls(new)) {
                 Some(value) => value,
                 None => continue,
             },
@@ -106,6 +106,45 @@ fn merge_object(mut original: Object, mut patch: Object, shape: Shape<'_>) -> Re
         original.insert(name, merged);
     }
     Ok(original)
+}
+
+fn unknown_directive(directive: &Value, patch: &Object) -> Box<Status> {
+    let shown = match directive {
+        Value::String(text) => text.clone(),
+        Value::Null => "%!s(<nil>)".to_owned(),
+        other => format!("%!s({}={})", go_type(other), go::print(other)),
+    };
+    Status::bad_request(format!("unknown patch type: {shown} in map: {}", go::print(&Value::Object(patch.clone()))))
+}
+
+/// The name behind the slash of a directive.
+fn field_of<'n>(name: &'n str, directive: &str, wrong: &str) -> Result<&'n str> {
+    let field = name.strip_prefix(directive).and_then(|rest| rest.strip_prefix('/'));
+    field.ok_or_else(|| Status::bad_request(wrong))
+}
+
+/// A value's type as Go names it.
+fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "%!s(<nil>)",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}
+
+fn wants(wanted: &str, found: &Value) -> Box<Status> {
+    Status::bad_request(format!("expected a {wanted}, but received a {}", go_type(found)))
+}
+
+fn list(value: Value) -> Result<Vec<Value>> {
+    match value {
+        Value::Array(items) => Ok(items),
+        other => Err(wants("[]interface {}", &other)),
+    }
 }
 
 /// `$retainKeys` names the fields that stay; all that the patch sets must be among them.
@@ -128,20 +167,22 @@ fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<()> {
 fn set_element_order(original: &mut Object, patch: &mut Object, shape: Shape<'_>) -> Result<()> {
     let directives: Vec<String> = patch.keys().filter(|k| k.starts_with(SET_ORDER)).cloned().collect();
     for directive in directives {
-        let (Some(order), Some(name)) = (patch.remove(&directive), directive.strip_prefix(SET_ORDER)) else { continue };
-        let Value::Array(order) = order else { return Err(Status::bad_request(BAD_SET_ORDER)) };
-        let rule = rule(shape, name);
-        let list = |value: Option<Value>| match value {
-            None => Ok(None),
-            Some(Value::Array(items)) => Ok(Some(items)),
-            Some(_) => Err(Status::bad_request(BAD_SET_ORDER)),
-        };
+        let Some(order) = patch.remove(&directive) else { continue };
+        let order = list(order)?;
+        let name = field_of(&directive, SET_ORDER, BAD_SET_ORDER)?;
         // A null removes the list; there is nothing to order then.
         if patch.get(name).is_some_and(Value::is_null) {
             continue;
         }
-        let new = list(patch.remove(name))?;
-        let old = list(original.remove(name).filter(|v| !v.is_null()))?;
+        let new = patch.remove(name).map(list).transpose()?;
+        let old = original.remove(name).filter(|v| !v.is_null()).map(list).transpose()?;
+        if let Shape::Struct(t) = shape
+            && t.field(name).is_none()
+        {
+            let text = format!("unable to find api field in struct {} for the json field \"{name}\"", t.name());
+            return Err(Status::bad_request(text));
+        }
+        let rule = rule(shape, name);
         if let Some(new) = &new {
             check_order(new, &order, rule.key)?;
         }
@@ -150,9 +191,14 @@ fn set_element_order(original: &mut Object, patch: &mut Object, shape: Shape<'_>
             (None, None) => continue,
             (Some(old), None) => old,
             (None, Some(new)) => new.into_iter().filter_map(drop_directives).collect(),
-            (Some(old), Some(new)) if rule.merges() => merge_list(old, new, rule)?,
+            (Some(old), Some(new)) if rule.merges() => merge_list(old, new, rule, false)?,
             (Some(_), Some(new)) => new,
         };
+        if let Some(key) = rule.key {
+            for item in merged.iter().chain(&order) {
+                key_of(item, key)?;
+            }
+        }
         let places = Places::of(&order, rule.key);
         let (listed, rest): (Vec<_>, Vec<_>) = merged.into_iter().partition(|item| places.find(item).is_some());
         let server = Places::of(&server, rule.key);
@@ -161,37 +207,78 @@ fn set_element_order(original: &mut Object, patch: &mut Object, shape: Shape<'_>
     Ok(())
 }
 
+/// The value of an element's key.
+fn key_of<'v>(item: &'v Value, key: &str) -> Result<&'v Value> {
+    match item {
+        Value::Object(map) => map.get(key).ok_or_else(|| no_merge_key(map, key)),
+        other => Err(wants("map[string]interface {}", other)),
+    }
+}
+
 /// The elements that the patch sets must stand in the order list, in the same order.
 fn check_order(patch: &[Value], order: &[Value], key: Option<&str>) -> Result<()> {
+    if order.is_empty() {
+        return Ok(());
+    }
     let mut from = 0;
-    for item in patch.iter().filter(|item| item.get(DIRECTIVE).is_none()) {
-        match index(&order[from..], item, key) {
-            Some(found) => from += found + 1,
-            None => {
-                let text = |list: &[Value]| Value::Array(list.to_vec()).to_string();
-                return Err(Status::bad_request(format!(
-                    "The order in patch list:\n{}\n doesn't match $setElementOrder list:\n{}\n",
-                    text(patch),
-                    text(order)
-                )));
-            }
+    let is_directive = |item: &Value| item.get(DIRECTIVE).is_some();
+    for item in patch.iter().filter(|item| !is_directive(item)) {
+        let same = |other: &Value| match key {
+            None => Ok(other == item),
+            Some(key) => Ok::<bool, Box<Status>>(key_of(item, key)? == key_of(other, key)?),
+        };
+        let mut found = false;
+        while let (false, Some(other)) = (found, order.get(from)) {
+            found = same(other)?;
+            from += 1;
+        }
+        if !found {
+            let text = |list: &[Value]| go::print(&Value::Array(list.to_vec()));
+            return Err(Status::bad_request(format!(
+                "The order in patch list:\n{}\n doesn't match $setElementOrder list:\n{}\n",
+                text(patch),
+                text(order)
+            )));
         }
     }
     Ok(())
 }
 
-fn merge_list(original: Vec<Value>, patch: Vec<Value>, rule: Rule<'_>) -> Result<Vec<Value>> {
-    if original.iter().chain(&patch).any(Value::is_array) {
+/// All elements must be of one type, and none a list.
+fn element_type(original: &[Value], patch: &[Value]) -> Result<Option<&'static str>> {
+    let mut types = original.iter().chain(patch).map(go_type);
+    let Some(first) = types.next() else { return Ok(None) };
+    if first == "[]interface {}" {
         return Err(unprocessable());
     }
-    let objects = original.iter().chain(&patch).filter(|v| v.is_object()).count();
-    if objects == 0 {
-        return Ok(merge_scalars(original, patch));
+    if types.any(|other| other != first) || first == "%!s(<nil>)" {
+        let both = Value::from(vec![Value::from(original.to_vec()), Value::from(patch.to_vec())]);
+        return Err(Status::bad_request(format!("list element types are not identical: {}", go::print(&both))));
     }
-    let Some(key) = rule.key.filter(|_| objects == original.len() + patch.len()) else { return Err(unprocessable()) };
+    Ok(Some(first))
+}
+
+fn merge_list(original: Vec<Value>, patch: Vec<Value>, rule: Rule<'_>, deletes: bool) -> Result<Vec<Value>> {
+    match element_type(&original, &patch)? {
+        None => return Ok(original),
+        Some("map[string]interface {}") => {}
+        Some(_) if deletes => {
+            let gone: HashSet<&Value> = patch.iter().collect();
+            return Ok(original.into_iter().filter(|item| !gone.contains(item)).collect());
+        }
+        Some(_) => return Ok(merge_scalars(original, patch)),
+    }
+    let Some(key) = rule.key else {
+        return Err(Status::bad_request("cannot merge lists without merge key for struct"));
+    };
     let server = original.clone();
     let (mut merged, patch) = match special_elements(original, patch, key)? {
-        Special::Replaced(items) => return Ok(items),
+        Special::Replaced(items) => {
+            for item in &items {
+                key_of(item, key)?;
+            }
+            return Ok(items);
+        }
         Special::Merge(original, patch) => (original, patch),
     };
     let order = patch.clone();
@@ -217,10 +304,8 @@ fn merge_list(original: Vec<Value>, patch: Vec<Value>, rule: Rule<'_>) -> Result
                 }
             }
             None => {
-                if let Some(new) = drop_directives(Value::Object(item)) {
-                    places.insert(value, merged.len());
-                    merged.push(new);
-                }
+                places.insert(value, merged.len());
+                merged.push(Value::Object(item));
             }
         }
     }
@@ -260,7 +345,7 @@ fn special_elements(mut original: Vec<Value>, patch: Vec<Value>, key: &str) -> R
                 Some("merge") => {
                     return Err(Status::bad_request("merging lists cannot yet be specified in the patch"));
                 }
-                _ => return Err(Status::bad_request(format!("unknown patch type: {directive} in map: {item}"))),
+                _ => return Err(unknown_directive(directive, map)),
             },
         }
     }
@@ -269,26 +354,8 @@ fn special_elements(mut original: Vec<Value>, patch: Vec<Value>, key: &str) -> R
 }
 
 fn no_merge_key(item: &Object, key: &str) -> Box<Status> {
-    Status::bad_request(format!("map: {} does not contain declared merge key: {key}", Value::Object(item.clone())))
-}
-
-fn delete_from(original: Vec<Value>, gone: &[Value]) -> Result<Vec<Value>> {
-    if gone.iter().any(|v| v.is_object() || v.is_array()) {
-        return Err(Status::bad_request(BAD_PRIMITIVE_LIST));
-    }
-    let gone: HashSet<&Value> = gone.iter().collect();
-    Ok(original.into_iter().filter(|item| !gone.contains(item)).collect())
-}
-
-/// Where the item stands in the list, by its key or as it is.
-fn index(list: &[Value], item: &Value, key: Option<&str>) -> Option<usize> {
-    match key {
-        None => list.iter().position(|other| other == item),
-        Some(key) => {
-            let value = item.get(key)?;
-            list.iter().position(|other| other.get(key) == Some(value))
-        }
-    }
+    let shown = go::print(&Value::Object(item.clone()));
+    Status::bad_request(format!("map: {shown} does not contain declared merge key: {key}"))
 }
 
 /// Where each item of a list stands, by its key or as it is: looked up once, since a list may be long.
@@ -335,32 +402,26 @@ fn ordered(mut listed: Vec<Value>, mut rest: Vec<Value>, order: &Places<'_>, ser
     }
 }
 
-/// A value that is new to the object: instructions in it have nothing to act on, nulls nothing to
-/// remove. `None` when it is itself deleted.
+/// A value that is new to the object: instructions in it have nothing to act on. `None` when it is one
+/// itself.
 fn drop_directives(value: Value) -> Option<Value> {
     match value {
-        Value::Object(map) if map.get(DIRECTIVE).and_then(Value::as_str) == Some("delete") => None,
-        Value::Object(map) => Some(Value::Object(without_directives(map))),
-        Value::Array(items) => Some(Value::Array(
-            items
-                .into_iter()
-                .filter(|item| item.get(DIRECTIVE).is_none() || item.as_object().is_some_and(|m| m.len() > 1))
-                .filter_map(drop_directives)
-                .collect(),
-        )),
+        Value::Object(map) if map.contains_key(DIRECTIVE) => None,
+        Value::Object(map) => {
+            Some(Value::Object(map.into_iter().filter_map(|(name, v)| Some((name, drop_directives(v)?))).collect()))
+        }
+        Value::Array(items) => Some(Value::Array(items.into_iter().filter_map(drop_directives).collect())),
         other => Some(other),
     }
 }
 
-fn without_directives(map: Object) -> Object {
-    map.into_iter()
-        .filter(|(name, value)| {
-            let directive = name == DIRECTIVE
-                || name == RETAIN_KEYS
-                || name.starts_with(DELETE_FROM)
-                || name.starts_with(SET_ORDER);
-            !directive && !value.is_null()
-        })
-        .filter_map(|(name, value)| drop_directives(value).map(|value| (name, value)))
-        .collect()
+/// The same without nulls, which have nothing to remove.
+fn drop_nulls(value: Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            Value::Object(map.into_iter().filter(|(_, v)| !v.is_null()).map(|(n, v)| (n, drop_nulls(v))).collect())
+        }
+        Value::Array(items) => Value::Array(items.into_iter().map(drop_nulls).collect()),
+        other => other,
+    }
 }

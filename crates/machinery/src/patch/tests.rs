@@ -50,8 +50,19 @@ fn web() -> Type {
 
 fn applied(spec: Value, patch: Value) -> Result<Value> {
     let mut object = json!({"kind": "Web", "spec": spec});
-    strategic(&mut object, &json!({"spec": patch}), &web())?;
+    strategic(&mut object, &as_map(json!({"spec": patch})), &web())?;
     Ok(object["spec"].take())
+}
+
+fn as_map(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(map) => map,
+        other => panic!("{other} is no object"),
+    }
+}
+
+fn json(object: &mut Value, patch: &[u8]) -> Result<()> {
+    JsonPatch::parse(patch, false)?.apply(object)
 }
 
 #[test]
@@ -170,10 +181,10 @@ fn strategic_merges_follow_schema_and_directives() {
             json!({"containers": [{"name": "a", "env": [{"name": "x", "image": "2"}, {"name": "y"}]}]}),
         ),
         (
-            "new objects lose directives",
+            "new objects lose what is an instruction as a whole",
             json!({}),
             json!({"containers": [{"name": "a", "$patch": "delete"}, {"name": "b", "$retainKeys": ["name"]}]}),
-            json!({"containers": [{"name": "b"}]}),
+            json!({"containers": [{"name": "b", "$retainKeys": ["name"]}]}),
         ),
         (
             "maps merge",
@@ -194,30 +205,74 @@ fn bad_strategic_patches_are_refused() {
         (
             json!({"containers": [{"image": "x"}]}),
             400,
-            "map: {\"image\":\"x\"} does not contain declared merge key: name",
+            "map: map[image:x] does not contain declared merge key: name",
         ),
         (json!({"strategy": {"$retainKeys": "type"}}), 400, BAD_RETAIN),
         (json!({"strategy": {"$retainKeys": ["type"], "rolling": {}}}), 400, BAD_RETAIN),
-        (json!({"$setElementOrder/containers": 1}), 400, "invalid patch format of setElementOrder list"),
-        (json!({"$deleteFromPrimitiveList/finalizers": [{}]}), 400, "invalid patch format of primitive list"),
-        (json!({"strategy": {"$patch": "x"}}), 400, "unknown patch type: \"x\" in map: {}"),
+        (json!({"$setElementOrder/containers": 1}), 400, "expected a []interface {}, but received a int64"),
+        (json!({"$setElementOrder": []}), 400, "invalid patch format of setElementOrder list"),
+        (json!({"$deleteFromPrimitiveListX": []}), 400, "invalid patch format of primitive list"),
+        (
+            json!({"$setElementOrder/nope": []}),
+            400,
+            "unable to find api field in struct WebSpec for the json field \"nope\"",
+        ),
+        (
+            json!({"$deleteFromPrimitiveList/finalizers": [{}]}),
+            400,
+            "list element types are not identical: [[a] [map[]]]",
+        ),
+        (json!({"strategy": {"$patch": "x"}}), 400, "unknown patch type: x in map: map[$patch:x]"),
+        (json!({"strategy": {"$patch": 5}}), 400, "unknown patch type: %!s(int64=5) in map: map[$patch:5]"),
         (json!({"containers": [{"$patch": "merge"}]}), 400, "merging lists cannot yet be specified in the patch"),
-        (json!({"containers": ["x"]}), 422, "the server rejected our request due to an error in our request"),
-        (json!({"containers": [[1]]}), 422, "the server rejected our request due to an error in our request"),
+        (json!({"containers": ["x"]}), 400, "list element types are not identical: [[map[name:a]] [x]]"),
         (
             json!({"$setElementOrder/containers": [{"name": "b"}], "containers": [{"name": "a"}]}),
             400,
-            "The order in patch list:\n[{\"name\":\"a\"}]\n doesn't match $setElementOrder list:\n[{\"name\":\"b\"}]\n",
+            "The order in patch list:\n[map[name:a]]\n doesn't match $setElementOrder list:\n[map[name:b]]\n",
         ),
     ] {
         let status = applied(spec(), patch.clone()).expect_err("refused");
         assert_eq!((status.code, status.message.as_str()), (code, text), "{patch}");
     }
-    let status = strategic(&mut json!({}), &json!([]), &web()).expect_err("refused");
+    let lists = applied(json!({"finalizers": [["a"]]}), json!({"finalizers": [["a"]]})).expect_err("refused");
+    assert_eq!((lists.code, lists.message.as_str()), (422, "the server rejected our request due to an error in our request"));
+}
+
+#[test]
+fn bodies_of_patches_are_read_with_what_is_there_twice() {
+    let read = parse(br#"{"a":{"b":1,"b":2},"c":[{"d":1,"d":1}],"a":{"e":1}}"#, true, "").expect("reads");
+    assert_eq!(read.patch, as_map(json!({"a": {"e": 1}, "c": [{"d": 1}]})));
+    assert_eq!(read.errors, [r#"duplicate field "a.b""#, r#"duplicate field "c[0].d""#, r#"duplicate field "a""#]);
+    assert_eq!(parse(br#"{"a":1,"a":2}"#, false, "").map(|t| t.errors), Ok(vec![]));
+    let refused = |body: &[u8], prefix| parse(body, true, prefix).map_err(|s| s.message).expect_err("refused");
     assert_eq!(
-        status.message,
+        refused(b"[]", "error decoding patch: "),
         "error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}"
     );
+    assert_eq!(refused(b"null", "x"), "Invalid JSON Patch");
+    assert_eq!(parse(b"null", true, "").map(|t| t.patch), Ok(Map::new()));
+    assert_eq!(check_syntax(b"{").map_err(|s| s.message), Err("invalid JSON patch".to_owned()));
+
+    let read = JsonPatch::parse(br#"[{"op":"add","op":"add","path":"/a","value":1,"foo":2},{"Op":""}]"#, true);
+    let want = [r#"json patch unknown field "[0].foo""#, r#"json patch duplicate field "[0].op""#, r#"json patch unknown field "[1].Op""#];
+    let mut errors = read.expect("reads").errors;
+    errors.sort();
+    let mut want: Vec<String> = want.iter().map(|s| (*s).to_owned()).collect();
+    want.sort();
+    assert_eq!(errors, want);
+    for (body, checked, want) in [
+        ("{}", true, "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp"),
+        ("{}", false, "json: cannot unmarshal object into Go value of type jsonpatch.Patch"),
+        ("[1]", true, "error decoding patch: json: cannot unmarshal number into Go value of type handlers.jsonPatchOp"),
+        (
+            r#"[{"op":1}]"#,
+            true,
+            "error decoding patch: json: cannot unmarshal number into Go struct field jsonPatchOp.op of type string",
+        ),
+    ] {
+        assert_eq!(JsonPatch::parse(body.as_bytes(), checked).map_err(|s| s.message).expect_err("refused"), want);
+    }
 }
 
 const BAD_RETAIN: &str = "invalid patch format of retainKeys";
@@ -225,10 +280,48 @@ const BAD_RETAIN: &str = "invalid patch format of retainKeys";
 #[test]
 fn merge_patches_follow_rfc_7396() {
     let mut object = json!({"a": "b", "c": {"d": "e", "f": "g"}, "l": [1]});
-    merge(&mut object, &json!({"a": "z", "c": {"f": null}, "l": [2], "n": {"x": null}})).expect("merges");
-    assert_eq!(object, json!({"a": "z", "c": {"d": "e"}, "l": [2], "n": {}}));
-    assert!(merge(&mut object, &json!("x")).is_err());
-    assert_eq!(parse(b"{").map_err(|e| e.code), Err(400));
+    let patch = json!({"a": "z", "c": {"f": null}, "l": [2, {"x": null}], "n": {"x": null}});
+    merge(&mut object, &as_map(patch));
+    assert_eq!(object, json!({"a": "z", "c": {"d": "e"}, "l": [2, {}], "n": {}}));
+}
+
+/// Where upstream is more lenient than the standard.
+#[test]
+fn json_patches_are_applied_as_upstream_does() {
+    for (object, patch, want) in [
+        (json!({"a": [1, 2]}), json!([{"op": "remove", "path": "/a/-1"}]), Some(json!({"a": [1]}))),
+        (json!({"a": [1, 2]}), json!([{"op": "add", "path": "/a/-1", "value": 3}]), Some(json!({"a": [1, 2, 3]}))),
+        (json!({"a": [1, 2]}), json!([{"op": "add", "path": "/a/3", "value": 3}]), None),
+        (json!({"a": [1]}), json!([{"op": "replace", "path": "/a/1", "value": 3}]), None),
+        (json!({}), json!([{"op": "replace", "path": "/a", "value": 1}]), Some(json!({"a": 1}))),
+        (json!({}), json!([{"op": "copy", "from": "/b", "path": "/a"}]), Some(json!({"a": null}))),
+        (json!({}), json!([{"op": "move", "from": "/b", "path": "/a"}]), None),
+        (json!({}), json!([{"op": "test", "path": "/a", "value": null}]), Some(json!({}))),
+        (json!({"a": 1}), json!([{"op": "test", "path": "/a", "value": 1.0}]), None),
+        (json!({}), json!([{"op": "add", "path": "x/a", "value": 1}]), Some(json!({"a": 1}))),
+        (json!({}), json!([{"op": "add", "path": "", "value": {}}]), None),
+        (json!({"a": 1}), json!([{"op": "replace", "path": "", "value": {"b": 1}}]), Some(json!({"b": 1}))),
+        (json!({}), json!([{"op": "add", "path": "/~01~1", "value": 1}]), Some(json!({"~1/": 1}))),
+        (json!({}), json!([{"op": "add", "value": 1}]), None),
+        (json!({}), json!([null]), None),
+    ] {
+        let mut patched = object.clone();
+        let outcome = json(&mut patched, patch.to_string().as_bytes()).map(|()| patched);
+        assert_eq!(outcome.ok(), want, "{object} {patch}");
+    }
+}
+
+/// What a small patch can make a server do is bounded: elements moved at the front of a long list too.
+#[test]
+fn work_at_the_front_of_a_long_list_is_bounded() {
+    let items: Vec<Value> = (0..30_000).map(Value::from).collect();
+    let grow = vec![r#"{"op":"add","path":"/a/0","value":0}"#; MAX_OPERATIONS].join(",");
+    let mut object = json!({ "a": items });
+    let refused = json(&mut object, format!("[{grow}]").as_bytes()).expect_err("refused");
+    assert_eq!((refused.code, object["a"].as_array().map(Vec::len)), (422, Some(30_000)));
+    let append = vec![r#"{"op":"add","path":"/a/-","value":0}"#; MAX_OPERATIONS].join(",");
+    json(&mut object, format!("[{append}]").as_bytes()).expect("the end of a list is cheap");
+    assert_eq!(object["a"].as_array().map(Vec::len), Some(40_000));
 }
 
 #[test]
@@ -263,13 +356,13 @@ fn json_patches_that_fail_change_nothing() {
         .take(9000)
         .collect::<Vec<_>>();
     for (patch, code) in [
-        ("{".to_owned(), 400),
         ("{}".to_owned(), 400),
         (r#"[{"op":"remove","path":"/nope"}]"#.to_owned(), 422),
         (r#"[{"op":"add","path":"/a","value":1},{"op":"test","path":"/a","value":2}]"#.to_owned(), 422),
         (r#"[{"op":"fly","path":"/a"}]"#.to_owned(), 422),
         (r#"[{"op":"add","path":"no slash","value":1}]"#.to_owned(), 422),
         (r#"[{"op":"move","from":"/a","path":"/a/b"}]"#.to_owned(), 422),
+        (r#"[{"op":"add","path":"/a/b/c","value":1}]"#.to_owned(), 422),
         (many, 413),
         (format!("[{}]", grow.join(",")), 422),
         (format!("[{}]", nest.join(",")), 422),
@@ -329,8 +422,10 @@ proptest! {
     #[test]
     fn patches_never_panic(object in value(), patch in value()) {
         let mut target = json!({"spec": object});
-        let _ = strategic(&mut target, &json!({"spec": patch}), &web());
-        let _ = merge(&mut target, &json!({"spec": patch}));
+        let map = as_map(json!({"spec": patch}));
+        let _ = strategic(&mut target, &map, &web());
+        merge(&mut target, &map);
+        let _ = parse(patch.to_string().as_bytes(), true, "");
         let _ = json(&mut target, patch.to_string().as_bytes());
     }
 
@@ -338,7 +433,7 @@ proptest! {
     fn a_patch_of_itself_changes_nothing(spec in spec()) {
         prop_assert_eq!(applied(spec.clone(), spec.clone()).map_err(|e| e.message), Ok(spec.clone()));
         let mut merged = spec.clone();
-        merge(&mut merged, &spec).expect("merges");
+        merge(&mut merged, &as_map(spec.clone()));
         prop_assert_eq!(merged, spec);
     }
 
@@ -362,7 +457,7 @@ proptest! {
 fn long_lists_are_merged_in_linear_time() {
     const N: usize = 40_000;
     let containers: Vec<Value> = (0..N).map(|i| json!({"name": format!("c{i}")})).collect();
-    let patch = json!({"spec": {"$setElementOrder/containers": containers, "containers": containers}});
+    let patch = as_map(json!({"spec": {"$setElementOrder/containers": containers, "containers": containers}}));
     let mut object = json!({"spec": {"containers": containers}});
     // A square of this length takes minutes; the suite would not end.
     strategic(&mut object, &patch, &web()).expect("merges");

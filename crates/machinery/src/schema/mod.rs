@@ -62,6 +62,8 @@ struct TypeRow {
     union: bool,
     /// It has `kind` and `apiVersion` of its own.
     root: bool,
+    /// Fields that it does not have are kept.
+    preserves: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -410,6 +412,37 @@ impl<'a> TypeRef<'a> {
     /// At most one of the fields is set.
     pub fn union(self) -> bool {
         self.row().union
+    }
+
+    /// Fields that the type does not have are kept as they are, not dropped
+    /// (`x-kubernetes-preserve-unknown-fields`).
+    pub fn preserves(self) -> bool {
+        self.row().preserves
+    }
+
+    /// The embedded structs that lead to the field of this name: none for a field of the type's own.
+    pub(crate) fn embedding(self, name: &str) -> Vec<&'a str> {
+        let mut found = Vec::new();
+        self.embedding_into(name, &mut found);
+        found
+    }
+
+    fn embedding_into(self, name: &str, out: &mut Vec<&'a str>) -> bool {
+        for field in self.declared() {
+            if !field.embedded() {
+                if field.name() == name {
+                    return true;
+                }
+                continue;
+            }
+            let Shape::Struct(inner) = field.shape() else { continue };
+            out.push(field.name());
+            if inner.embedding_into(name, out) {
+                return true;
+            }
+            out.pop();
+        }
+        false
     }
 
     fn rows(self, range: (u16, u16)) -> &'a [FieldRow] {

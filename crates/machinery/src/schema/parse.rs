@@ -22,7 +22,8 @@ impl Table {
     /// ```text
     /// package core/v1 -                       name of the package, its API group (- is the core group)
     /// alias ResourceName string               a named scalar, list, map or struct
-    /// type PodSpec [atomic] [union]           a struct; its fields follow, one a line
+    /// type PodSpec [atomic] [union]           a struct; its fields follow, one a line; `preserve`
+    ///                                         keeps fields that it does not have
     ///  containers 2 []Container - merge=name keys=name
     ///  (VolumeSource) 2 VolumeSource -        an embedded struct
     /// ```
@@ -205,6 +206,7 @@ impl<'t> Source<'t> {
                         atomic: markers.contains(&"atomic"),
                         union: markers.contains(&"union"),
                         root: false,
+                        preserves: markers.contains(&"preserve"),
                     });
                     lines.fields.push((owner, Vec::new()));
                 }
