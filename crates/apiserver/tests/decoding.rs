@@ -150,7 +150,7 @@ async fn yaml_is_read_as_upstream_reads_it() {
         ("data: {a: yes}", format!("{bad}json: cannot unmarshal bool into Go struct field ConfigMap.data of type string")),
         ("data: {a: 0o17}", format!("{bad}json: cannot unmarshal number into Go struct field ConfigMap.data of type string")),
         (
-            "data:\n  a: x\n  a: y\nkind: ConfigMap\nnope: 1\n",
+            "data:\n  a: x\n  a: z\nkind: ConfigMap\nnope: 1\n",
             format!(
                 "{bad}strict decoding error: yaml: unmarshal errors:\n  line 3: key \"a\" already set in map, unknown \
                  field \"nope\""
@@ -166,12 +166,18 @@ async fn yaml_is_read_as_upstream_reads_it() {
         let uri = format!("{MAPS}?fieldValidation=Strict");
         assert_eq!(server.root.send("POST", &uri, YAML, text).await.failure(), want);
     }
-    let doubled = "metadata: {name: doubled}\ndata:\n  a: x\n  a: y\n  b: x\n  b: y\n";
+    let doubled = "metadata: {name: doubled}\ndata:\n  a: x\n  a: z\n  b: x\n  b: z\n";
     let warned = server.root.send("POST", MAPS, YAML, doubled).await;
-    assert_eq!(warned.ok()["data"]["a"], "y");
-    let want = ["299 - \"line 4: key \\\"a\\\" already set in map\"", "299 - \"line 6: key \\\"b\\\" already set in map\""];
+    assert_eq!(warned.ok()["data"]["a"], "z");
+    let want =
+        ["299 - \"line 4: key \\\"a\\\" already set in map\"", "299 - \"line 6: key \\\"b\\\" already set in map\""];
     assert_eq!(warned.warnings(), want);
-    let bomb = format!("a: &a [{}]\nb: &b [{}]\nc: [{}]\n", vec!["x"; 99].join(","), vec!["*a"; 99].join(","), vec!["*b"; 99].join(","));
+    let bomb = format!(
+        "a: &a [{}]\nb: &b [{}]\nc: [{}]\n",
+        vec!["x"; 99].join(","),
+        vec!["*a"; 99].join(","),
+        vec!["*b"; 99].join(",")
+    );
     let refused = server.root.send("POST", MAPS, YAML, bomb).await.failure();
     assert!(refused.contains("yaml: document contains excessive aliasing"), "{refused}");
 }
@@ -193,5 +199,8 @@ async fn amounts_and_times_keep_the_form_that_upstream_keeps() {
     let created = server.root.send("POST", uri, JSON, lease).await.ok();
     assert_eq!(created["spec"]["acquireTime"], "2026-01-02T02:04:05.000006Z");
     let refused = server.root.send("POST", uri, JSON, lease.replace(".000006", "")).await.failure();
-    assert!(refused.contains("parsing time \"2026-01-02T03:04:05+01:00\" as \"2006-01-02T15:04:05.000000Z07:00\""), "{refused}");
+    assert!(
+        refused.contains("parsing time \"2026-01-02T03:04:05+01:00\" as \"2006-01-02T15:04:05.000000Z07:00\""),
+        "{refused}"
+    );
 }

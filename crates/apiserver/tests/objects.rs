@@ -137,7 +137,13 @@ async fn what_the_url_says_must_be_what_the_object_says() {
             "the namespace of the provided object does not match the namespace sent on the request",
         ),
         (false, MAPS, &versioned, "resourceVersion should not be set on objects to be created"),
-        (false, MAPS, &other_version, "the API version in the data (v2) does not match the expected API version (v1)"),
+        (
+            false,
+            MAPS,
+            &other_version,
+            "ConfigMap in version \"v2\" cannot be handled as a ConfigMap: no kind \"ConfigMap\" is registered for \
+             version \"v2\" in scheme \"pintle\"",
+        ),
         (
             true,
             one.as_str(),

@@ -1,5 +1,6 @@
 //! Amounts of resources in objects: rounding, sums, and which names may stand where.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use api::meta::api::resource::Quantity as Amount;
@@ -14,14 +15,18 @@ pub fn parse(amount: &Amount) -> Option<Quantity> {
     amount.0.parse().ok()
 }
 
-/// Rounds every amount up to thousandths; what is not finer stays as it was written.
+/// Rounds every amount up to thousandths; what is not finer keeps its form.
 pub fn round(list: &mut Option<List>) {
     for amount in list.iter_mut().flatten().map(|(_, amount)| amount) {
-        if let Some(quantity) = parse(amount) {
-            let rounded = quantity.rounded_to_milli();
-            if rounded != quantity {
-                amount.0 = rounded.to_string();
-            }
+        let Some(quantity) = parse(amount) else { continue };
+        let rounded = quantity.rounded_to_milli();
+        let text = if rounded == quantity {
+            machinery::quantity::canonical(&amount.0).map(Cow::into_owned).unwrap_or_default()
+        } else {
+            rounded.to_string()
+        };
+        if text != amount.0 {
+            amount.0 = text;
         }
     }
 }

@@ -36,7 +36,8 @@ fn escape(out: &mut String, text: std::fmt::Arguments<'_>) {
 
 /// Rust's notion of what need not be escaped is Go's, but for marks that combine with what stands before.
 fn printable(c: char) -> bool {
-    c == ' ' || (!c.is_control() && !c.is_whitespace() && !matches!(c.escape_debug().next(), Some('\\')))
+    c == ' '
+        || (!c.is_control() && !c.is_whitespace() && !matches!(c.escape_debug().next(), Some('\\')))
         || is_combining(c)
 }
 

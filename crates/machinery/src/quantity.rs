@@ -482,7 +482,9 @@ mod tests {
     /// What is kept and what is rewritten, as upstream does it.
     #[test]
     fn objects_keep_most_amounts_as_they_were_written() {
-        for kept in ["0", "1", "100m", "1E3", "+5", "-5", "0005", "1.500", "5.", "5.Ki", "1100Ki", "1e18", "1e+3", "1.234"] {
+        for kept in
+            ["0", "1", "100m", "1E3", "+5", "-5", "0005", "1.500", "5.", "5.Ki", "1100Ki", "1e18", "1e+3", "1.234"]
+        {
             assert_eq!(super::canonical(kept).as_deref(), Ok(kept));
         }
         for (text, want) in [

@@ -103,8 +103,7 @@ impl Patch {
             errors.invalid(&Path::new("patch"), shown, why);
             Status::invalid("", "", "", &errors)
         };
-        let patched =
-            decode::patched(new, schema, report, converted.is_some()).map_err(|why| invalid(&why))?;
+        let patched = decode::patched(new, schema, report, converted.is_some()).map_err(|why| invalid(&why))?;
         let errors: Vec<String> = errors.iter().cloned().chain(patched.errors).collect();
         if self.validation == Validation::Strict && !errors.is_empty() {
             return Err(invalid(&format!("strict decoding error: {}", errors.join(", "))));

@@ -195,7 +195,11 @@ impl Head {
             Some(other) => Ok(Some(other)),
             None => {
                 let version = if group.is_empty() { version } else { format!("{group}/{version}") };
-                Err(format!("no kind {} is registered for version {} in scheme \"pintle\"", go::quote(kind), go::quote(&version)))
+                Err(format!(
+                    "no kind {} is registered for version {} in scheme \"pintle\"",
+                    go::quote(kind),
+                    go::quote(&version)
+                ))
             }
         }
     }

@@ -87,7 +87,9 @@ fn read_json(original: &[u8], bytes: &[u8], schema: &Type, strictness: Strictnes
     let read = tree::root(&mut state).deserialize(&mut reader).and_then(|value| reader.end().map(|()| value));
     let failure = state.failure();
     let value = match (read, &failure) {
-        (Ok(value), None) if !state.folded_head && !Head::is_odd(value.as_ref()) => value.unwrap_or_else(|| Value::Object(Map::new())),
+        (Ok(value), None) if !state.folded_head && !Head::is_odd(value.as_ref()) => {
+            value.unwrap_or_else(|| Value::Object(Map::new()))
+        }
         (read, _) => {
             // What is no JSON at all is told before what does not fit.
             if let Some(error) = go::json_error(bytes) {
@@ -165,8 +167,7 @@ pub fn tree(value: Value, schema: &Type, strictness: Strictness) -> Result<Decod
 pub fn patched(value: Value, schema: &Type, report: bool, converted: bool) -> std::result::Result<Patched, String> {
     tree::check_depth(&value, MAX_DEPTH)?;
     let head = Head::of_tree(&value)?;
-    let mut state =
-        State::new(schema.get(), report, if converted { Source::Converted } else { Source::Tree });
+    let mut state = State::new(schema.get(), report, if converted { Source::Converted } else { Source::Tree });
     let mut value = value;
     match &mut value {
         _ if !converted => head.check_kind(schema)?,

@@ -31,10 +31,7 @@ const BASE64: GeneralPurpose =
 
 /// True for scalars whose very text counts, also when it is a number.
 pub(super) fn is_literal(scalar: Scalar) -> bool {
-    matches!(
-        scalar,
-        Scalar::Int32 | Scalar::Int64 | Scalar::Float64 | Scalar::IntOrString | Scalar::Quantity
-    )
+    matches!(scalar, Scalar::Int32 | Scalar::Int64 | Scalar::Float64 | Scalar::IntOrString | Scalar::Quantity)
 }
 
 /// A value that is no scalar: `array` or `object`.

@@ -107,7 +107,10 @@ fn what_is_told_first() {
     let own = json(r#"{"spec":{"paused":1,"nope":1,"cpu":"x"}}"#);
     assert!(own.starts_with(&format!("{UNFIT}quantities must match")), "{own}");
     let first = json(r#"{"spec":{"paused":1,"replicas":"x"},"nope":1}"#);
-    assert_eq!(first, format!("{UNFIT}json: cannot unmarshal number into Go struct field WebSpec.spec.paused of type bool"));
+    assert_eq!(
+        first,
+        format!("{UNFIT}json: cannot unmarshal number into Go struct field WebSpec.spec.paused of type bool")
+    );
     let broken = json(r#"{"spec":{"cpu":"x"},}"#);
     assert!(broken.contains("invalid character '}' looking for beginning of object key string"), "{broken}");
     for (text, why) in [
@@ -115,7 +118,10 @@ fn what_is_told_first() {
         ("{}x", "invalid character 'x' after top-level value"),
     ] {
         let told = json(text);
-        assert!(told.contains(&format!("(must be of type Web): couldn't get version/kind; json parse error: {why} (")), "{told}");
+        assert!(
+            told.contains(&format!("(must be of type Web): couldn't get version/kind; json parse error: {why} (")),
+            "{told}"
+        );
     }
     assert!(json(r#"{"apiVersion":"a/b/c"}"#).contains("unexpected GroupVersion string: a/b/c"));
 }
@@ -127,7 +133,16 @@ fn numbers_are_read_by_their_digits() {
         let body = format!("{{\"spec\":{text}}}");
         decode(body.as_bytes(), Format::Json, &web(), Strictness::Strict)
             .map(|d| d.value["spec"].to_string())
-            .unwrap_or_else(|e| e.message.rsplit("unmarshal ").next().unwrap_or_default().split(" into").next().unwrap_or_default().to_owned())
+            .unwrap_or_else(|e| {
+                e.message
+                    .rsplit("unmarshal ")
+                    .next()
+                    .unwrap_or_default()
+                    .split(" into")
+                    .next()
+                    .unwrap_or_default()
+                    .to_owned()
+            })
     };
     for (given, want) in [
         (r#"{"replicas":-2147483648}"#, r#"{"replicas":-2147483648}"#),
@@ -162,7 +177,10 @@ fn what_is_set_twice_is_read_into_the_first() {
 /// Upstream puts a mark in the place of what is no text, and goes on.
 #[test]
 fn broken_texts_are_mended() {
-    for body in [br#"{"spec":{"names":["\ud800x","\ud83d\ude00"]}}"#.as_slice(), b"{\"spec\":{\"names\":[\"\xffx\",\"\xf0\x9f\x98\x80\"]}}"] {
+    for body in [
+        br#"{"spec":{"names":["\ud800x","\ud83d\ude00"]}}"#.as_slice(),
+        b"{\"spec\":{\"names\":[\"\xffx\",\"\xf0\x9f\x98\x80\"]}}",
+    ] {
         let read = decode(body, Format::Json, &web(), Strictness::Strict).expect("decodes");
         assert_eq!(read.value["spec"]["names"], json!(["\u{fffd}x", "\u{1f600}"]));
     }

@@ -100,8 +100,7 @@ impl JsonPatch {
     pub fn parse(bytes: &[u8], checked: bool) -> Result<Self> {
         let bytes = &*crate::decode::mend(bytes);
         let of_type = |found: &str, checked_type: &str, plain_type: &str| {
-            let (prefix, go_type) =
-                if checked { ("error decoding patch: ", checked_type) } else { ("", plain_type) };
+            let (prefix, go_type) = if checked { ("error decoding patch: ", checked_type) } else { ("", plain_type) };
             Status::bad_request(format!("{prefix}json: cannot unmarshal {found} into Go value of type {go_type}"))
         };
         let items: Vec<Item> = match serde_json::from_slice(bytes) {
@@ -214,7 +213,7 @@ fn run(object: &mut Value, operation: &Operation, spent: &mut Spent) -> Option<(
             add(object, path, value(), spent)
         }
         "remove" => remove(object, path?, spent).map(drop),
-        "replace" if path == Some("") => {
+        "replace" if path.is_some_and(str::is_empty) => {
             let value = value();
             spent.look(&value, "", false)?;
             (value.is_object() || value.is_array()).then(|| *object = value)
@@ -248,7 +247,7 @@ fn run(object: &mut Value, operation: &Operation, spent: &mut Spent) -> Option<(
         }
         "test" => {
             let wanted = operation.value.as_ref().filter(|v| !v.is_null());
-            let found = if path? == "" { Some(&*object) } else { get(object, path?)? };
+            let found = if path?.is_empty() { Some(&*object) } else { get(object, path?)? };
             (found.filter(|v| !v.is_null()) == wanted).then_some(())
         }
         _ => None,

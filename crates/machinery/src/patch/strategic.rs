@@ -89,7 +89,9 @@ fn merge_object(mut original: Object, mut patch: Object, shape: Shape<'_>) -> Re
         }
         let rule = rule(shape, &name);
         let merged = match (original.remove(&name), value) {
-            (Some(Value::Object(old)), Value::Object(new)) if deletes => Value::Object(merge_object(old, new, rule.shape)?),
+            (Some(Value::Object(old)), Value::Object(new)) if deletes => {
+                Value::Object(merge_object(old, new, rule.shape)?)
+            }
             (Some(Value::Object(_)), Value::Object(new)) if rule.merge == Merge::Replace => Value::Object(new),
             (Some(Value::Object(old)), Value::Object(new)) => Value::Object(merge_object(old, new, rule.shape)?),
             (Some(Value::Array(old)), Value::Array(new)) if deletes || rule.merges() => {

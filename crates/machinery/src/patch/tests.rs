@@ -202,11 +202,7 @@ fn strategic_merges_follow_schema_and_directives() {
 fn bad_strategic_patches_are_refused() {
     let spec = || json!({"containers": [{"name": "a"}], "finalizers": ["a"], "strategy": {}});
     for (patch, code, text) in [
-        (
-            json!({"containers": [{"image": "x"}]}),
-            400,
-            "map: map[image:x] does not contain declared merge key: name",
-        ),
+        (json!({"containers": [{"image": "x"}]}), 400, "map: map[image:x] does not contain declared merge key: name"),
         (json!({"strategy": {"$retainKeys": "type"}}), 400, BAD_RETAIN),
         (json!({"strategy": {"$retainKeys": ["type"], "rolling": {}}}), 400, BAD_RETAIN),
         (json!({"$setElementOrder/containers": 1}), 400, "expected a []interface {}, but received a int64"),
@@ -236,7 +232,10 @@ fn bad_strategic_patches_are_refused() {
         assert_eq!((status.code, status.message.as_str()), (code, text), "{patch}");
     }
     let lists = applied(json!({"finalizers": [["a"]]}), json!({"finalizers": [["a"]]})).expect_err("refused");
-    assert_eq!((lists.code, lists.message.as_str()), (422, "the server rejected our request due to an error in our request"));
+    assert_eq!(
+        (lists.code, lists.message.as_str()),
+        (422, "the server rejected our request due to an error in our request")
+    );
 }
 
 #[test]
@@ -255,14 +254,22 @@ fn bodies_of_patches_are_read_with_what_is_there_twice() {
     assert_eq!(check_syntax(b"{").map_err(|s| s.message), Err("invalid JSON patch".to_owned()));
 
     let read = JsonPatch::parse(br#"[{"op":"add","op":"add","path":"/a","value":1,"foo":2},{"Op":""}]"#, true);
-    let want = [r#"json patch unknown field "[0].foo""#, r#"json patch duplicate field "[0].op""#, r#"json patch unknown field "[1].Op""#];
+    let want = [
+        r#"json patch unknown field "[0].foo""#,
+        r#"json patch duplicate field "[0].op""#,
+        r#"json patch unknown field "[1].Op""#,
+    ];
     let mut errors = read.expect("reads").errors;
     errors.sort();
     let mut want: Vec<String> = want.iter().map(|s| (*s).to_owned()).collect();
     want.sort();
     assert_eq!(errors, want);
     for (body, checked, want) in [
-        ("{}", true, "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp"),
+        (
+            "{}",
+            true,
+            "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp",
+        ),
         ("{}", false, "json: cannot unmarshal object into Go value of type jsonpatch.Patch"),
         ("[1]", true, "error decoding patch: json: cannot unmarshal number into Go value of type handlers.jsonPatchOp"),
         (

@@ -95,7 +95,7 @@ impl<'t> Document<'t> {
         let mut anchors: HashMap<usize, NodeId> = HashMap::new();
         let mut open: Vec<NodeId> = Vec::new();
         for event in Parser::new_from_str_with_options(text, options) {
-            let (event, span) = event.map_err(|error| scan_error(&error))?;
+            let (event, span) = event.map_err(|error| scan_error(&error, text))?;
             let tag_of = |tag: Option<Cow<'_, granit_parser::Tag>>| {
                 tag.map(|tag| format!("{}{}", tag.handle(), tag.suffix())).unwrap_or_default()
             };
@@ -142,7 +142,7 @@ impl<'t> Document<'t> {
 }
 
 /// The words of upstream's reader where they are known; the line is counted as it counts.
-fn scan_error(error: &ScanError) -> String {
+fn scan_error(error: &ScanError, document: &str) -> String {
     const NO_TOKEN: &str = "found character that cannot start any token";
     const NO_NODE: &str = "did not find expected node content";
     const END_OF_LIST: &str = "did not find expected ',' or ']'";
@@ -172,7 +172,13 @@ fn scan_error(error: &ScanError) -> String {
         }
     };
     // Upstream's parser counts lines from zero, its scanner from one; the first of its counts is not told.
-    let line = error.marker().line().saturating_sub(usize::from(of_parser));
+    let line = match info.as_str() {
+        unclosed if unclosed.starts_with("unclosed bracket") => document.lines().count(),
+        "unclosed quote" => document.matches('\n').count() + 1,
+        // The mark is where the text began that the tab goes on with.
+        tab if tab.ends_with("found a tab") => error.marker().line() + 1,
+        _ => error.marker().line().saturating_sub(usize::from(of_parser)),
+    };
     if line <= usize::from(!of_parser) { text.to_owned() } else { format!("line {line}: {text}") }
 }
 

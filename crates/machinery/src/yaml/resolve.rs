@@ -61,7 +61,9 @@ pub(super) fn resolve<'t>(tag: &str, text: &'t str) -> Result<Meaning<'t>, Strin
 
 fn plain(text: &str) -> Meaning<'_> {
     match text {
-        "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => return Meaning::Bool(true),
+        "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
+            return Meaning::Bool(true);
+        }
         "n" | "N" | "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off" | "OFF" => {
             return Meaning::Bool(false);
         }
