@@ -126,6 +126,7 @@ impl ApiServer {
             endpoint: config.address.parse().ok(),
             client_ca: config.client_ca_pem,
             front_proxy_ca: config.front_proxy_ca_pem,
+            now: server.clock.wall(),
         };
         bootstrap::run(&server.handler(bootstrap::myself()), &server.security.objects, &wanted).await?;
         let (door, rbac) = (server.handler(aggregation::user()), server.security.rbac.clone());

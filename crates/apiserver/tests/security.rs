@@ -38,6 +38,9 @@ async fn a_new_cluster_holds_what_clusters_hold() {
     let classes = names("/apis/scheduling.k8s.io/v1/priorityclasses").await;
     assert_eq!(classes, ["system-cluster-critical", "system-node-critical"]);
     assert_eq!(names("/apis/networking.k8s.io/v1/servicecidrs").await, ["kubernetes"]);
+    let range = server.root.get("/apis/networking.k8s.io/v1/servicecidrs/kubernetes").await.ok();
+    let ready = &range["status"]["conditions"][0];
+    assert_eq!((&ready["type"], &ready["status"]), (&json!("Ready"), &json!("True")), "{range}");
     let slice = server.root.get("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes").await.ok();
     assert_eq!(slice["endpoints"][0]["addresses"], json!(["192.0.2.7"]));
     let admin = server.root.get(&format!("{RBAC}/clusterroles/admin")).await.ok();

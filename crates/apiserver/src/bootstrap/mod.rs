@@ -38,6 +38,8 @@ pub struct Options {
     pub client_ca: String,
     /// Who signs the certificates of front proxies, PEM; may be empty.
     pub front_proxy_ca: String,
+    /// When conditions became true that are written now.
+    pub now: jiff::Timestamp,
 }
 
 /// How many writes are under way at once: enough to share group commits.
@@ -62,7 +64,7 @@ pub async fn run(handler: &SharedHandler, read: &Arc<dyn Objects>, options: &Opt
     let mut all: Vec<(Value, Completing)> =
         roles::all().iter().map(|o| (o.clone(), roles::mend as Completing)).collect();
     all.extend(objects::priority_classes());
-    all.extend(objects::service_cidr(&options.service_cidrs));
+    all.extend(objects::service_cidr(&options.service_cidrs, options.now));
     all.extend(objects::authentication(&options.client_ca, &options.front_proxy_ca));
     writer.ensure_all(all).await?;
     if let Some(address) = options.service_cidrs.first().and_then(first_address) {

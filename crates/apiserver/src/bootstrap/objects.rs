@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{Completing, Mend};
@@ -45,8 +46,8 @@ pub fn priority_classes() -> Vec<Wanted> {
     classes.into_iter().map(one).collect()
 }
 
-/// The range Service addresses come from.
-pub fn service_cidr(cidrs: &[IpNet]) -> Option<Wanted> {
+/// The range Service addresses come from. It is ready from the start: the server hands them out.
+pub fn service_cidr(cidrs: &[IpNet], now: Timestamp) -> Option<Wanted> {
     let cidrs: Vec<String> = cidrs.iter().map(IpNet::to_string).collect();
     if cidrs.is_empty() {
         return None;
@@ -54,6 +55,10 @@ pub fn service_cidr(cidrs: &[IpNet]) -> Option<Wanted> {
     let cidr = json!({
         "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": "kubernetes"},
         "spec": {"cidrs": cidrs},
+        "status": {"conditions": [{
+            "type": "Ready", "status": "True", "reason": "", "message": "Kubernetes default Service CIDR is ready",
+            "lastTransitionTime": machinery::time::rfc3339(now),
+        }]},
     });
     Some((cidr, keep))
 }

@@ -1,6 +1,6 @@
 //! Answers that only change with the program: negotiated, tagged, and not sent twice.
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
@@ -75,15 +75,31 @@ pub fn hash(body: &[u8]) -> String {
 
 /// A body under a tag: 304 when the client has it already.
 pub fn cached(headers: &HeaderMap, media: &'static str, body: &Bytes, tag: &HeaderValue) -> transport::Response {
-    cached_with(headers, media, tag, || body.clone())
+    tagged(headers, media, tag, || {
+        let zipped = if body.len() > ZIP_OVER && takes_gzip(headers) { zip(body, 1) } else { None };
+        zipped.map_or_else(|| (body.clone(), false), |zipped| (zipped, true))
+    })
 }
 
-/// The same with a body that is made when it must be sent.
-pub fn cached_with(
+/// The same with a body that is kept compressed and sent so to those who take it.
+pub fn cached_zipped(
     headers: &HeaderMap,
     media: &'static str,
     tag: &HeaderValue,
-    body: impl FnOnce() -> Bytes,
+    zipped: impl FnOnce() -> Bytes,
+) -> transport::Response {
+    tagged(headers, media, tag, || {
+        let zipped = zipped();
+        if takes_gzip(headers) { (zipped, true) } else { (unzip(&zipped), false) }
+    })
+}
+
+/// `body` is what is sent, and whether that is compressed.
+fn tagged(
+    headers: &HeaderMap,
+    media: &'static str,
+    tag: &HeaderValue,
+    body: impl FnOnce() -> (Bytes, bool),
 ) -> transport::Response {
     let known = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|v| v.to_str().ok());
     let known = known.flat_map(|v| v.split(',')).any(|v| {
@@ -95,10 +111,8 @@ pub fn cached_with(
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         response
     } else {
-        let body = body();
-        let zipped = if body.len() > ZIP_OVER && takes_gzip(headers) { zip(&body) } else { None };
-        let is_zipped = zipped.is_some();
-        let mut response = Response::new(transport::full(zipped.unwrap_or(body)));
+        let (body, is_zipped) = body();
+        let mut response = Response::new(transport::full(body));
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
         if is_zipped {
             response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
@@ -117,10 +131,19 @@ fn takes_gzip(headers: &HeaderMap) -> bool {
     negotiate::takes_gzip(headers.get(header::ACCEPT_ENCODING).and_then(|v| v.to_str().ok()))
 }
 
-fn zip(body: &[u8]) -> Option<Bytes> {
-    let mut encoder = flate2::write::GzEncoder::new(Vec::with_capacity(body.len() / 8), flate2::Compression::new(1));
+/// Compresses; `None` when that fails, which memory does not.
+pub fn zip(body: &[u8], level: u32) -> Option<Bytes> {
+    let level = flate2::Compression::new(level);
+    let mut encoder = flate2::write::GzEncoder::new(Vec::with_capacity(body.len() / 8), level);
     encoder.write_all(body).ok()?;
     encoder.finish().ok().map(Bytes::from)
+}
+
+fn unzip(zipped: &[u8]) -> Bytes {
+    let mut body = Vec::with_capacity(zipped.len() * 8);
+    // It is what `zip` has made.
+    let _ = flate2::read::GzDecoder::new(zipped).read_to_end(&mut body);
+    body.into()
 }
 
 /// A discovery document of the old kind in the form the client likes best. `forms` are protobuf, YAML
@@ -161,6 +184,8 @@ pub fn in_form(
 
 #[cfg(test)]
 mod tests {
+    use http_body_util::BodyExt;
+
     use super::*;
 
     #[test]
@@ -187,6 +212,22 @@ mod tests {
             headers.insert(header::ACCEPT, accept.parse().unwrap());
             assert_eq!(choose(&headers, &offers), want, "{accept}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_compressed_body_is_sent_as_the_client_takes_it() {
+        let body = vec![b'x'; 1000];
+        let zipped = zip(&body, 6).unwrap();
+        let tag = etag(&body);
+        let sent = async |headers: &HeaderMap| {
+            let response = cached_zipped(headers, "application/json", &tag, || zipped.clone());
+            let encoded = response.headers().contains_key(header::CONTENT_ENCODING);
+            (encoded, response.into_body().collect().await.unwrap().to_bytes())
+        };
+        let mut headers = HeaderMap::new();
+        assert_eq!(sent(&headers).await, (false, body.into()));
+        headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
+        assert_eq!(sent(&headers).await, (true, zipped.clone()));
     }
 
     #[test]

@@ -6,16 +6,17 @@
 //!  texts.rs (what things are for)          ─┘   v2.rs   one document      ─► gnostic/ (protobuf)
 //! ```
 //!
-//! Documents are large and asked for seldom: they are written anew each time, and only their hash is
-//! kept, by which clients keep them.
+//! Documents are large and asked for seldom, by all clients at once when they are: each is written when
+//! first asked for, one at a time, and kept compressed, as most clients take it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::OnceLock;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use kinds::AnyKind;
 use machinery::schema::Type;
+use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 use stdx::SharedClock;
 
@@ -62,7 +63,17 @@ struct Document {
     /// `api/v1`, `apis/apps/v1`.
     path: String,
     about: About,
+    kept: Kept,
+}
+
+/// What is kept of a document. Both forms have one hash: they say the same, and caches tell them apart
+/// by `Vary`.
+#[derive(Default)]
+struct Kept {
     hash: OnceLock<String>,
+    /// Compressed.
+    json: OnceLock<Bytes>,
+    protobuf: OnceLock<Bytes>,
 }
 
 /// OpenAPI over a list of kinds.
@@ -71,7 +82,9 @@ pub struct OpenApi {
     documents: Vec<Document>,
     /// The server's version, which the documents carry.
     version: String,
-    v2_hash: OnceLock<String>,
+    v2: Kept,
+    /// Held while a document is written, which takes many times its size.
+    writing: Mutex<()>,
     clock: SharedClock,
     /// As HTTP writes it: since when the documents are what they are.
     started: String,
@@ -120,10 +133,11 @@ impl OpenApi {
                 about.push((root, About::Group(g)));
             }
         }
-        let document = |(path, about)| Document { path, about, hash: OnceLock::new() };
+        let document = |(path, about)| Document { path, about, kept: Kept::default() };
         let documents = about.into_iter().map(document).collect();
         let started = http_date(clock.wall());
-        Self { groups, documents, version: version.into(), v2_hash: OnceLock::new(), clock, started }
+        let (v2, writing) = (Kept::default(), Mutex::new(()));
+        Self { groups, documents, version: version.into(), v2, writing, clock, started }
     }
 
     /// Answers a GET below `/openapi`; `hash` is that of the query. `None` for paths not served. What is
@@ -143,25 +157,45 @@ impl OpenApi {
     fn answer_v2(&self, headers: &HeaderMap) -> transport::Response {
         let offers = [V2_PROTOBUF, V2_PROTOBUF_OLD, JSON];
         let Some(chosen) = answer::choose(headers, &offers) else { return not_acceptable() };
-        let source = Source::new();
-        let paths = self.all_paths(&source.texts);
-        let mut written = None;
-        // Both forms have one hash: they say the same, and caches tell them apart by `Vary`.
-        let tag = self.v2_hash.get_or_init(|| {
-            let json = v2::json(&source, &paths, &self.version);
-            let hash = answer::hash(&json);
-            written = Some(json);
-            hash
-        });
+        let json = |source: &Source| v2::json(source, &self.all_paths(&source.texts), &self.version);
+        let protobuf = |source: &Source| v2::protobuf(source, &self.all_paths(&source.texts), &self.version);
         let mut response = if chosen == 2 {
-            let json = || written.unwrap_or_else(|| v2::json(&source, &paths, &self.version));
-            answer::cached_with(headers, JSON, &quoted(tag), || json().into())
+            self.answer(&self.v2, headers, JSON, &self.v2.json, json, json)
         } else {
-            let protobuf = || v2::protobuf(&source, &paths, &self.version);
-            answer::cached_with(headers, V2_PROTOBUF, &quoted(tag), || protobuf().into())
+            self.answer(&self.v2, headers, V2_PROTOBUF, &self.v2.protobuf, json, protobuf)
         };
         self.date(&mut response);
         response
+    }
+
+    /// One form of a document; `json` and `form` write it, once.
+    fn answer(
+        &self,
+        kept: &Kept,
+        headers: &HeaderMap,
+        media: &'static str,
+        body: &OnceLock<Bytes>,
+        json: impl Fn(&Source) -> Vec<u8>,
+        form: impl Fn(&Source) -> Vec<u8>,
+    ) -> transport::Response {
+        let tag = quoted(self.hash(kept, json));
+        answer::cached_zipped(headers, media, &tag, || self.zipped(body, form))
+    }
+
+    fn hash<'k>(&self, kept: &'k Kept, json: impl Fn(&Source) -> Vec<u8>) -> &'k str {
+        if let Some(hash) = kept.hash.get() {
+            return hash;
+        }
+        let _one = self.writing.lock();
+        kept.hash.get_or_init(|| answer::hash(&json(&Source::new())))
+    }
+
+    fn zipped(&self, body: &OnceLock<Bytes>, form: impl Fn(&Source) -> Vec<u8>) -> Bytes {
+        if let Some(body) = body.get() {
+            return body.clone();
+        }
+        let _one = self.writing.lock();
+        body.get_or_init(|| answer::zip(&form(&Source::new()), 6).unwrap_or_default()).clone()
     }
 
     /// Everything that can be asked for, in the order of paths.
@@ -200,26 +234,22 @@ impl OpenApi {
         v3::protobuf(source, &paths, &registered, &self.version)
     }
 
-    fn hash<'a>(&self, document: &'a Document, source: &Source) -> &'a str {
-        document.hash.get_or_init(|| answer::hash(&self.json(document, source)))
-    }
-
     fn url(document: &Document, hash: &str) -> String {
         format!("/openapi/v3/{}?hash={hash}", document.path)
     }
 
     /// Where each document is. Whatever the client accepts, it is JSON.
     fn index(&self, headers: &HeaderMap) -> transport::Response {
-        let mut source = None;
-        let mut urls = BTreeMap::new();
-        for document in &self.documents {
-            let hash = match document.hash.get() {
-                Some(hash) => hash,
-                None => self.hash(document, source.get_or_insert_with(Source::new)),
-            };
-            urls.insert(document.path.clone(), json!({"serverRelativeURL": Self::url(document, hash)}));
+        if self.documents.iter().any(|d| d.kept.hash.get().is_none()) {
+            let _one = self.writing.lock();
+            let source = Source::new();
+            for document in &self.documents {
+                document.kept.hash.get_or_init(|| answer::hash(&self.json(document, &source)));
+            }
         }
-        let paths: Map<String, Value> = urls.into_iter().collect();
+        let hashes = self.documents.iter().filter_map(|d| Some((d, d.kept.hash.get()?)));
+        let paths: Map<String, Value> =
+            hashes.map(|(d, hash)| (d.path.clone(), json!({"serverRelativeURL": Self::url(d, hash)}))).collect();
         let body = Bytes::from(json!({ "paths": paths }).to_string());
         let mut response = answer::cached(headers, JSON, &body, &answer::etag(&body));
         self.date(&mut response);
@@ -230,9 +260,9 @@ impl OpenApi {
         let Some(chosen) = answer::choose(headers, &[V3_PROTOBUF, V3_PROTOBUF_OLD, JSON]) else {
             return not_acceptable();
         };
-        let source = OnceLock::new();
-        let source = || source.get_or_init(Source::new);
-        let current = document.hash.get().map_or_else(|| self.hash(document, source()), String::as_str);
+        let kept = &document.kept;
+        let json = |source: &Source| self.json(document, source);
+        let current = self.hash(kept, json);
         let asked = asked.filter(|hash| !hash.is_empty());
         if asked.is_some_and(|hash| hash != current) {
             let mut response = Response::new(transport::empty());
@@ -242,11 +272,11 @@ impl OpenApi {
             }
             return response;
         }
-        let tag = quoted(current);
         let mut response = if chosen == 2 {
-            answer::cached_with(headers, JSON, &tag, || self.json(document, source()).into())
+            self.answer(kept, headers, JSON, &kept.json, json, json)
         } else {
-            answer::cached_with(headers, V3_PROTOBUF, &tag, || self.protobuf(document, source()).into())
+            let protobuf = |source: &Source| self.protobuf(document, source);
+            self.answer(kept, headers, V3_PROTOBUF, &kept.protobuf, json, protobuf)
         };
         if asked.is_some() {
             // A document under its hash never changes.
