@@ -82,11 +82,11 @@ fn same_from_yaml(name: &str, text: &str, yaml: &[u8]) -> Result<(), String> {
     let read = |bytes: &[u8], format| {
         decode::decode(bytes, format, &schema, Strictness::Strict).map_err(|e| format!("{name}: {format:?}: {e}"))
     };
-    if read(text.as_bytes(), Format::Json)? == read(yaml, Format::Yaml)? {
-        Ok(())
-    } else {
-        Err(format!("{name}: YAML reads as something else"))
+    if read(text.as_bytes(), Format::Json)? != read(yaml, Format::Yaml)? {
+        return Err(format!("{name}: YAML reads as something else"));
     }
+    let written = machinery::yaml::write(&value).map_err(|e| format!("{name}: {e}"))?;
+    if written.as_bytes() == yaml { Ok(()) } else { Err(format!("{name}: YAML is written otherwise:\n{written}")) }
 }
 
 #[test]
@@ -142,6 +142,72 @@ fn golden_objects_are_the_same_in_protobuf() {
         failures.extend(same_from_protobuf(&name, &text, &bytes).err());
     }
     assert!(failures.is_empty(), "{} failed:\n{}", failures.len(), failures.join("\n"));
+}
+
+/// A frame around an object: no object itself, so that neither its envelope nor its JSON says what it is.
+fn same_frame(text: &str, yaml: &str, bytes: &[u8]) -> Result<(), String> {
+    let schema = super::find("meta/v1", "WatchEvent").ok_or("no schema")?;
+    let read = |text: &str, format| {
+        decode::decode(text.as_bytes(), format, &schema, Strictness::Strict).map_err(|e| e.to_string())
+    };
+    let tree = read(text, Format::Json)?.value;
+    if tree != read(yaml, Format::Yaml)?.value {
+        return Err("YAML reads as something else".to_owned());
+    }
+    let envelope = proto::open(bytes).ok_or("no envelope")?;
+    let from_protobuf = proto::decode_body(envelope.body, &schema).map_err(|e| e.to_string())?;
+    if from_protobuf != tree {
+        return Err(format!("protobuf reads as {from_protobuf}"));
+    }
+    let written = proto::seal("", "", &proto::encode_body(&tree, &schema));
+    let json = String::from_utf8_lossy(&encode::json(&tree, &schema)).into_owned();
+    if written != bytes || json != compact(text) {
+        return Err(format!("written as {json} and {}", written.escape_ascii()));
+    }
+    Ok(())
+}
+
+#[test]
+fn a_frame_around_an_object_is_the_same_in_all_forms() {
+    let text = r#"{"type":"ADDED","object":{"apiVersion":"v1","kind":"Node","metadata":{"name":"a"}}}"#;
+    let yaml = "type: ADDED\nobject: {kind: Node, apiVersion: v1, metadata: {name: a}}\n";
+    let object = br#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"a"}}"#;
+    let raw = [&[0x0a, object.len() as u8], object.as_slice()].concat();
+    let body = [b"\x0a\x05ADDED\x12".as_slice(), &[raw.len() as u8], &raw].concat();
+    assert_eq!(same_frame(text, yaml, &proto::seal("", "", &body)), Ok(()));
+    let Some(folder) = folder() else { return };
+    let file =
+        |ending: &str| std::fs::read(folder.join(format!("core.v1.WatchEvent.{ending}"))).expect("the file opens");
+    let text = |ending: &str| String::from_utf8(file(ending)).expect("text");
+    assert_eq!(same_frame(&text("json"), &text("yaml"), &file("pb")), Ok(()));
+}
+
+/// Our own objects with what is special in protobuf: amounts, times, numbers or texts, raw objects, lists in
+/// maps, schemas that are booleans.
+#[test]
+fn special_forms_are_the_same_in_protobuf() {
+    for text in [
+        r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","creationTimestamp":"2026-01-02T03:04:05Z"},"spec":{"containers":[{"name":"c","resources":{"limits":{"cpu":"1.500","memory":"1100Ki"}},"readinessProbe":{"httpGet":{"port":"http"}},"livenessProbe":{"tcpSocket":{"port":80}}}]}}"#,
+        r#"{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"name":"a"},"spec":{"acquireTime":"2026-01-02T03:04:05.000006Z","leaseDurationSeconds":-1}}"#,
+        r#"{"kind":"Secret","apiVersion":"v1","metadata":{"name":"a"},"data":{"a":"YWI=","b":""}}"#,
+        r#"{"kind":"ControllerRevision","apiVersion":"apps/v1","metadata":{"name":"a"},"data":{"x":[1,null,"y"]},"revision":9223372036854775807}"#,
+        r#"{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1","metadata":{},"spec":{"user":"u","extra":{"k":["a","b"]}},"status":{"allowed":true}}"#,
+        r#"{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1","metadata":{"name":"a"},"spec":{"group":"g","names":{"plural":"as","kind":"A"},"scope":"Namespaced","versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","maximum":1.5,"additionalProperties":false,"enum":[1,"a",null]}}}]},"status":{"acceptedNames":{"plural":"","kind":""}}}"#,
+    ] {
+        let value: Value = serde_json::from_str(text).expect("JSON");
+        let schema = schema_of(&value).expect("a schema");
+        let json = decode::decode(text.as_bytes(), Format::Json, &schema, Strictness::Strict).expect("decodes").value;
+        let bytes = proto::encode(&json, &schema);
+        let read = proto::decode(&bytes, &schema).expect("reads").value;
+        assert_eq!(
+            String::from_utf8_lossy(&encode::json(&read, &schema)),
+            String::from_utf8_lossy(&encode::json(&json, &schema))
+        );
+        assert_eq!(proto::encode(&read, &schema), bytes, "{text}");
+        let yaml = machinery::yaml::write(&json).expect("written");
+        let again = decode::decode(yaml.as_bytes(), Format::Yaml, &schema, Strictness::Strict).expect("decodes").value;
+        assert_eq!(again, json, "{yaml}");
+    }
 }
 
 fn same_from_protobuf(name: &str, text: &str, bytes: &[u8]) -> Result<(), String> {

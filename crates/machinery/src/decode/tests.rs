@@ -186,6 +186,24 @@ fn broken_texts_are_mended() {
     }
 }
 
+/// What a custom resource's schema says of nulls, of objects inside it and of numbers or texts.
+#[test]
+fn a_custom_resource_is_read_by_the_same_schema() {
+    let table = "package a/v1 a\ntype Thing\n (TypeMeta) - meta/v1.TypeMeta -\n size - intstr.IntOrString oin\n \
+                 other - string oi\n inner - Inner oi\n list - []Inner oi keys=kind\ntype Inner preserve\n (TypeMeta) - \
+                 meta/v1.TypeMeta -\n metadata - meta/v1.ObjectMeta oi\npackage meta/v1 meta.k8s.io\ntype ObjectMeta\n \
+                 name - string oi\ntype TypeMeta\n kind - string oi\n apiVersion - string oi\n";
+    let table = Arc::new(Table::parse(table).expect("the table parses"));
+    let thing = table.of("a", "v1", "Thing").expect("Thing");
+    let text = r#"{"kind":"Thing","apiVersion":"a/v1","size":null,"inner":{"kind":"X","apiVersion":"b/v1","metadata":{"name":"x"},"spec":[1]}}"#;
+    let read = decode(text.as_bytes(), Format::Json, &thing, Strictness::Strict).expect("decodes");
+    assert_eq!(String::from_utf8_lossy(&crate::encode::json(&read.value, &thing)), text);
+    let text = r#"{"other":null,"inner":{"metadata":{"nope":1}}}"#;
+    let read = decode(text.as_bytes(), Format::Json, &thing, Strictness::Warn).expect("decodes");
+    assert_eq!(read.value, json!({"kind": "Thing", "apiVersion": "a/v1", "inner": {"metadata": {}}}));
+    assert_eq!(read.warnings, [r#"unknown field "inner.metadata.nope""#]);
+}
+
 /// A type that preserves keeps what it does not know; its own fields are checked all the same.
 #[test]
 fn a_type_may_keep_what_it_does_not_know() {

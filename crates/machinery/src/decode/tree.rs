@@ -195,6 +195,9 @@ impl<'s, 't> Seed<'s, 't> {
                     };
                     out.insert(field.name().to_owned(), merged);
                 }
+                (None, _) if field.nullable() => {
+                    out.insert(field.name().to_owned(), Value::Null);
+                }
                 (None, false) => {}
                 // A null takes away what can be absent, and leaves the rest.
                 (None, true) => {

@@ -32,7 +32,7 @@ pub(crate) enum Emit<'v> {
 
 /// What is written of a field with this value (`None`: absent).
 pub(crate) fn emit<'v>(field: Field<'_>, shape: Shape<'_>, value: Option<&'v Value>, nil_empties: bool) -> Emit<'v> {
-    let Some(value) = value.filter(|v| !v.is_null()) else {
+    let Some(value) = value.filter(|v| !v.is_null() || field.nullable()) else {
         return match (field.pointer(), field.omitempty(), shape) {
             (true, true, _) => Emit::Nothing,
             (true, false, _) => Emit::Zero,
@@ -44,7 +44,7 @@ pub(crate) fn emit<'v>(field: Field<'_>, shape: Shape<'_>, value: Option<&'v Val
             (false, false, _) => Emit::Zero,
         };
     };
-    if field.pointer() {
+    if field.pointer() || value.is_null() {
         return Emit::Value(value);
     }
     let empty = match (shape, value) {

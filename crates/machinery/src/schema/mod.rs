@@ -81,6 +81,7 @@ const POINTER: u8 = 4;
 const REQUIRED: u8 = 8;
 const OPTIONAL: u8 = 16;
 const EMBEDDED: u8 = 32;
+const NULLABLE: u8 = 64;
 
 /// What most fields have none of.
 #[derive(Clone, Default, PartialEq)]
@@ -285,6 +286,11 @@ impl<'a> Field<'a> {
     /// A client must send it.
     pub fn required(self) -> bool {
         self.row.flags & REQUIRED != 0 || self.row.flags & (OPTIONAL | OMITEMPTY) == 0
+    }
+
+    /// A null is a value of its own, kept and written (`nullable` of a custom resource's schema).
+    pub fn nullable(self) -> bool {
+        self.row.flags & NULLABLE != 0
     }
 
     /// An embedded struct: its fields belong to the parent's JSON object. Only among

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use super::{
-    EMBEDDED, Extra, FieldRow, GoName, ListType, Merge, OMITEMPTY, OMITZERO, OPTIONAL, POINTER, PackageRow, REQUIRED,
-    Scalar, ShapeRow, Span, Table, TypeRef, TypeRow,
+    EMBEDDED, Extra, FieldRow, GoName, ListType, Merge, NULLABLE, OMITEMPTY, OMITZERO, OPTIONAL, POINTER, PackageRow,
+    REQUIRED, Scalar, ShapeRow, Span, Table, TypeRef, TypeRow,
 };
 
 /// Types with more fields than this are searched by name in a sorted index.
@@ -29,7 +29,7 @@ impl Table {
     /// ```
     ///
     /// A field is: name, protobuf tag (`-` for none), type, flags (`o` omitempty, `z` omitzero, `p`
-    /// pointer, `r` required, `i` optional, `-` for none), then any of `merge[=KEY]`, `retain`,
+    /// pointer, `r` required, `i` optional, `n` nullable, `-` for none), then any of `merge[=KEY]`, `retain`,
     /// `replace` (strategic merge); `set`, `keys=A,B`, `atomic`, `granular` (server-side apply, where
     /// the field says it); `gate=A,B`; `default=JSON`. A type of another package is written
     /// `core/v1.PodSpec`.
@@ -257,6 +257,7 @@ impl<'t> Reader<'t> {
                 'p' => POINTER,
                 'r' => REQUIRED,
                 'i' => OPTIONAL,
+                'n' => NULLABLE,
                 '-' => 0,
                 other => return Err(format!("flag {other:?}")),
             };
