@@ -441,6 +441,8 @@ async fn long_lists_are_the_same_in_every_form() {
         ("application/json", "?pretty=1"),
         (PROTOBUF, ""),
         ("application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", ""),
+        ("application/yaml", ""),
+        ("application/yaml;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", ""),
     ] {
         let response = root.open("GET", &format!("{MAPS}{query}"), &[("accept", accept)], "").await;
         let pieces = frames(response.into_body()).await;
@@ -464,6 +466,49 @@ async fn long_lists_are_the_same_in_every_form() {
             assert!(whole.len() < 200_000, "{accept}{query}: {} bytes were not compressed", whole.len());
         }
     }
+}
+
+/// YAML is what upstream's is: keys sorted, lists not indented, and what is no text told from what is one.
+#[tokio::test]
+async fn yaml_reads_like_upstreams() {
+    let server = Server::start().await;
+    let root = &server.root;
+    let yaml = |view: &str| format!("application/yaml{view}");
+    let empty = root.send("GET", MAPS, &[("accept", &yaml(""))], "").await.text();
+    assert!(
+        empty.starts_with("apiVersion: v1\nitems: []\nkind: ConfigMapList\nmetadata:\n  resourceVersion: \""),
+        "{empty}"
+    );
+    let mut map = config_map("a", "line\nline\n");
+    map["data"]["n"] = json!("1");
+    map["metadata"]["labels"] = json!({"b": "true", "a": "x"});
+    root.post(MAPS, &map).await.ok();
+    let one = root.send("GET", &format!("{MAPS}/a"), &[("accept", &yaml(""))], "").await.text();
+    assert!(
+        one.starts_with(
+            "apiVersion: v1\ndata:\n  k: |\n    line\n    line\n  \"n\": \"1\"\nkind: ConfigMap\nmetadata:\n"
+        ),
+        "{one}"
+    );
+    assert!(
+        one.contains(
+            "  labels:\n    a: x\n    b: \"true\"\n  managedFields:\n  - apiVersion: v1\n    fieldsType: FieldsV1\n"
+        ),
+        "{one}"
+    );
+    let list = root.send("GET", MAPS, &[("accept", &yaml(""))], "").await.text();
+    assert!(
+        list.starts_with(
+            "apiVersion: v1\nitems:\n- data:\n    k: |\n      line\n      line\n    \"n\": \"1\"\n  metadata:\n"
+        ),
+        "{list}"
+    );
+    let json = root.get(MAPS).await.ok();
+    assert_eq!(serde_saphyr::from_str::<Value>(&list).expect("YAML"), json);
+    let table = root.send("GET", MAPS, &[("accept", &yaml(";as=Table;v=v1;g=meta.k8s.io"))], "").await.text();
+    assert!(table.starts_with("apiVersion: meta.k8s.io/v1\ncolumnDefinitions:\n- description:"), "{table}");
+    let rows: Value = serde_saphyr::from_str(&table).expect("YAML");
+    assert_eq!((&rows["kind"], &rows["rows"][0]["cells"][0]), (&json!("Table"), &json!("a")));
 }
 
 /// Whatever comes in protobuf is answered, and what is refused leaves nothing.

@@ -161,7 +161,7 @@ impl<K: Kind> AnyKind for K {
     fn row_of_bytes(&self, object: &[u8], now: Timestamp) -> status::Result<(Vec<Cell>, RowConditions)> {
         match <K as Kind>::stored_as() {
             Some(stored) => stored.row_of_bytes(object, now),
-            None => Ok((<K as Kind>::columns().row)(&view::read_bytes(object)?, now)),
+            None => Ok((<K as Kind>::columns().row)(&view::read_parts(object, K::SHOWN)?, now)),
         }
     }
 

@@ -8,6 +8,7 @@ use machinery::field::FieldErrors;
 use machinery::status;
 use serde_json::Value;
 
+use crate::only::Part;
 use crate::shape::Shape;
 
 /// Who asks, as authentication and impersonation decided.
@@ -354,6 +355,9 @@ pub trait Kind: Send + Sync + 'static {
     fn is_held(_object: &Value) -> bool {
         false
     }
+
+    /// What of an object its columns read; nothing named stands for everything.
+    const SHOWN: &'static [Part] = &[];
 
     /// The columns of its Table.
     fn columns() -> Columns<Self::Object>;

@@ -38,6 +38,7 @@ pub mod lease;
 pub mod metadata;
 pub mod namespace;
 pub mod node;
+pub mod only;
 pub mod pod;
 pub mod priority_class;
 mod rbac;

@@ -19,6 +19,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http_body::Body as _;
 use http_body_util::BodyExt;
 
 pub mod dial;
@@ -96,7 +97,9 @@ pub enum ReadError {
 /// # Errors
 /// When it is longer, or ends early.
 pub async fn read(mut body: Body, limit: usize) -> Result<Bytes, ReadError> {
-    let mut whole = bytes::BytesMut::new();
+    // What is promised gets its room at once; who promises much and sends little costs no memory that is used.
+    let promised = usize::try_from(body.size_hint().lower()).unwrap_or(limit);
+    let mut whole = bytes::BytesMut::with_capacity(promised.min(limit));
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame.map_err(ReadError::Broken)?.into_data() else { continue };
         if whole.len() + data.len() > limit {

@@ -11,6 +11,8 @@ use machinery::{encode, meta, proto};
 use serde_json::Value;
 use storage::Entry;
 
+use crate::encode::json;
+
 /// An object at one revision. Its JSON is complete: what a client gets, `resourceVersion` included.
 #[derive(Debug)]
 pub struct CachedObject {
@@ -27,6 +29,9 @@ pub struct CachedObject {
     /// The uids of its owners.
     pub owners: Vec<String>,
     pub json: Bytes,
+    /// How many bytes of it say kind and version, which a list says once for all; 0 when they do not
+    /// stand at its beginning.
+    head: usize,
     /// The same in protobuf, without an envelope: made for the first reader that wants it.
     protobuf: OnceLock<Bytes>,
     /// Why the stored bytes could not be read. Such an object is there all the same: reading it is
@@ -59,20 +64,25 @@ impl CachedObject {
         serde_json::from_slice(&self.json).map_err(Status::internal)
     }
 
+    /// The object as an item of a list of its kind: what follows the `{` that its own head is cut down to.
+    pub fn item(&self) -> Option<&[u8]> {
+        self.json.get(self.head..).filter(|_| self.head > 0)
+    }
+
     /// The object in protobuf, without an envelope, as its own kind's schema says; made once.
     ///
     /// # Errors
     /// 500 when the stored bytes are damaged.
-    pub fn protobuf(&self, schema: &Type) -> status::Result<Bytes> {
+    pub fn protobuf(&self, schema: &Type) -> status::Result<&Bytes> {
         if let Some(made) = self.protobuf.get() {
-            return Ok(made.clone());
+            return Ok(made);
         }
         if let Some(damage) = &self.damage {
             return Err(Status::internal(damage));
         }
         let made = proto::transcode(&self.json, schema)?;
         // It is kept for as long as the object: not a byte more than it needs.
-        Ok(self.protobuf.get_or_init(|| made.into_boxed_slice().into()).clone())
+        Ok(self.protobuf.get_or_init(|| made.into_boxed_slice().into()))
     }
 
     /// The same if some reader has wanted it.
@@ -96,7 +106,10 @@ impl CachedObject {
             Some(old) if **old == labels => old.clone(),
             _ => Arc::new(labels),
         };
+        let shape = kind.shape();
+        let head = json::head(shape.kind, &shape.api_version());
         Self {
+            head: if entry.value.starts_with(head.as_bytes()) { head.len() } else { 0 },
             revision,
             create_revision,
             uid: meta::uid(&tree).to_owned(),
@@ -120,6 +133,7 @@ impl CachedObject {
             fields: Arc::default(),
             owners: Vec::new(),
             json: Bytes::new(),
+            head: 0,
             protobuf: OnceLock::new(),
             damage: Some(damage),
         }
@@ -136,6 +150,7 @@ impl CachedObject {
             fields: self.fields.clone(),
             owners: self.owners.clone(),
             json: encode::splice_resource_version(&self.json, revision).into(),
+            head: self.head,
             protobuf: OnceLock::new(),
             damage: self.damage.clone(),
         }

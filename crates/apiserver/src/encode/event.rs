@@ -107,14 +107,14 @@ impl Form {
         }
         let json = own_form(self.kind, object)?;
         let shown = match view {
-            View::Whole => json,
-            View::Metadata => partial(&json, self.accepted.meta_version).into(),
+            View::Whole => json.into_owned(),
+            View::Metadata => partial(&json, self.accepted.meta_version),
             View::Table => {
                 let mut out = self.table(object.revision);
                 let meta_version = self.accepted.meta_version;
                 table::row(&mut out, self.kind, &json, self.include, meta_version, self.clock.wall());
                 out.extend_from_slice(table::CLOSE);
-                out.into()
+                out
             }
         };
         Ok(Frame::Whole(line(what, &shown)))
@@ -131,11 +131,14 @@ impl Form {
             .map(Frame::Whole);
         }
         let (what, kind) = (delivery.what.as_str(), self.kind.shape().kind);
-        let body = protobuf::whole(self.kind, &self.schema, object)?;
-        if body.len() >= LARGE {
-            let end = Bytes::from_static(proto::SEAL_END);
-            return Ok(Frame::Parts([sealed_begin(what, &self.api_version, kind, body.len()).into(), body, end]));
+        if self.kind.stored_as().is_none() {
+            let body = object.protobuf(&self.schema)?;
+            if body.len() >= LARGE {
+                let begin = sealed_begin(what, &self.api_version, kind, body.len());
+                return Ok(Frame::Parts([begin.into(), body.clone(), Bytes::from_static(proto::SEAL_END)]));
+            }
         }
+        let body = protobuf::whole(self.kind, &self.schema, object)?;
         let made = || Ok(sealed(what, &self.api_version, kind, &body));
         match self.kind.stored_as() {
             None => delivery.frame(Shared::Protobuf, made),

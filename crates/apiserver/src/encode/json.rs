@@ -1,8 +1,5 @@
 //! JSON text as text: indenting, envelopes, the metadata of stored bytes without a tree.
 
-use serde::Deserialize;
-use serde_json::value::RawValue;
-
 /// Indents JSON for eyes, keeping the order of fields. The input must be JSON.
 pub fn pretty(json: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(json.len() * 2);
@@ -68,37 +65,30 @@ pub fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-#[derive(Deserialize)]
-struct Parts<'a> {
-    #[serde(borrow)]
-    metadata: Option<&'a RawValue>,
-}
-
-/// The bytes of `metadata` in an object's bytes.
-pub fn metadata(object: &[u8]) -> Option<&str> {
-    serde_json::from_slice::<Parts<'_>>(object).ok()?.metadata.map(RawValue::get)
+/// The bytes of `metadata` in an object's bytes, which stands before what is long.
+pub fn metadata(object: &[u8]) -> Option<&[u8]> {
+    machinery::encode::field(object, "metadata")
 }
 
 /// A PartialObjectMetadata of an object's bytes, in a version of `meta.k8s.io`.
+pub fn append_partial(out: &mut Vec<u8>, object: &[u8], meta_version: &str) {
+    out.extend_from_slice(br#"{"kind":"PartialObjectMetadata","apiVersion":""#);
+    out.extend_from_slice(meta_version.as_bytes());
+    out.extend_from_slice(br#"","metadata":"#);
+    out.extend_from_slice(metadata(object).unwrap_or(b"{}"));
+    out.push(b'}');
+}
+
+/// The same by itself.
 pub fn partial(object: &[u8], meta_version: &str) -> Vec<u8> {
-    let metadata = metadata(object).unwrap_or("{}");
-    format!(r#"{{"kind":"PartialObjectMetadata","apiVersion":"{meta_version}","metadata":{metadata}}}"#).into_bytes()
+    let mut out = Vec::with_capacity(1024);
+    append_partial(&mut out, object, meta_version);
+    out
 }
 
 /// How the bytes of every object of a kind begin.
 pub fn head(kind: &str, api_version: &str) -> String {
     format!(r#"{{"kind":"{kind}","apiVersion":"{api_version}","#)
-}
-
-/// The bytes of an object as an item of a typed list, which names kind and version once for all.
-pub fn append_item(out: &mut Vec<u8>, object: &[u8], head: &str) {
-    match object.strip_prefix(head.as_bytes()) {
-        Some(rest) => {
-            out.push(b'{');
-            out.extend_from_slice(rest);
-        }
-        None => out.extend_from_slice(object),
-    }
 }
 
 /// The metadata of a list.
@@ -160,7 +150,9 @@ mod tests {
         assert_eq!(String::from_utf8_lossy(&partial(pod, "meta.k8s.io/v1")), want);
         let mut list =
             open_list("PodList", "v1", &ListMeta { revision: 7, continue_token: Some("t".into()), remaining: Some(2) });
-        append_item(&mut list, pod, &head("Pod", "v1"));
+        let head = head("Pod", "v1");
+        list.push(b'{');
+        list.extend_from_slice(pod.strip_prefix(head.as_bytes()).expect("a head"));
         list.extend_from_slice(CLOSE_LIST);
         let want = r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7","continue":"t","remainingItemCount":2},"items":[{"metadata":{"name":"a"},"spec":{"metadata":1}}]}"#;
         assert_eq!(String::from_utf8_lossy(&list), want);

@@ -4,6 +4,7 @@
 //! else (Tables, metadata only, YAML, a kind that is stored in another kind's form) is computed from
 //! those bytes.
 
+use std::borrow::Cow;
 use std::io::Write as _;
 
 use bytes::Bytes;
@@ -42,13 +43,13 @@ const GZIP_ASIDE: usize = 1024 * 1024;
 ///
 /// # Errors
 /// 500 when the stored bytes cannot be read.
-pub fn own_form(kind: &dyn AnyKind, object: &CachedObject) -> status::Result<Bytes> {
+pub fn own_form<'o>(kind: &dyn AnyKind, object: &'o CachedObject) -> status::Result<Cow<'o, [u8]>> {
     if kind.stored_as().is_none() && object.damage.is_none() {
-        return Ok(object.json.clone());
+        return Ok(Cow::Borrowed(&object.json));
     }
     let mut value = object.value()?;
     kind.from_stored(&mut value);
-    Ok(encode::json(&value, &kind.schema()).into())
+    Ok(Cow::Owned(encode::json(&value, &kind.schema())))
 }
 
 /// An object of the cache as a response.
@@ -64,10 +65,10 @@ pub async fn cached(
     if accepted.format == Format::Protobuf && accepted.view == View::Whole && kind.stored_as().is_none() {
         let shape = kind.shape();
         let body = object.protobuf(&kind.schema())?;
-        let sealed = proto::seal(&shape.api_version(), shape.kind, &body);
+        let sealed = proto::seal(&shape.api_version(), shape.kind, body);
         return Ok(plain(call, 200, accepted.format.media_type(), sealed.into()).await);
     }
-    one(call, kind, accepted, 200, own_form(kind, object)?, object.revision).await
+    one(call, kind, accepted, 200, &own_form(kind, object)?, object.revision).await
 }
 
 /// An object of the write path (own form) as a response.
@@ -82,7 +83,7 @@ pub async fn value(
     object: &Value,
 ) -> status::Result<Response> {
     let revision = meta::revision(object).unwrap_or_default();
-    one(call, kind, accepted, code, encode::json(object, &kind.schema()).into(), revision).await
+    one(call, kind, accepted, code, &encode::json(object, &kind.schema()), revision).await
 }
 
 async fn one(
@@ -90,22 +91,22 @@ async fn one(
     kind: &dyn AnyKind,
     accepted: Accepted,
     code: u16,
-    json: Bytes,
+    json: &[u8],
     revision: u64,
 ) -> status::Result<Response> {
     let json = match accepted.view {
-        View::Whole => json,
-        View::Metadata => json::partial(&json, accepted.meta_version).into(),
+        View::Whole => Cow::Borrowed(json),
+        View::Metadata => json::partial(json, accepted.meta_version).into(),
         View::Table => {
             let include = Include::parse(&call.query)?;
             let meta_version = accepted.meta_version;
             let mut out = table::open(kind, meta_version, &ListMeta { revision, ..ListMeta::default() }, true);
-            table::row(&mut out, kind, &json, include, meta_version, call.server.clock.wall());
+            table::row(&mut out, kind, json, include, meta_version, call.server.clock.wall());
             out.extend_from_slice(table::CLOSE);
             out.into()
         }
     };
-    Ok(body(call, accepted, code, json).await)
+    Ok(body(call, accepted, code, &json).await)
 }
 
 /// `{"kind":"Status","status":"Success"}`, as a delete answers.
@@ -116,11 +117,11 @@ pub async fn success(call: &Call, accepted: Accepted, code: u16, details: &Value
         json.push_str(&details.to_string());
     }
     json.push('}');
-    body(call, accepted, code, Bytes::from(json.into_bytes())).await
+    body(call, accepted, code, json.as_bytes()).await
 }
 
 /// JSON that says what it is in the form the client gets.
-pub async fn body(call: &Call, accepted: Accepted, code: u16, json: Bytes) -> Response {
+pub async fn body(call: &Call, accepted: Accepted, code: u16, json: &[u8]) -> Response {
     let (media_type, bytes) = formed(accepted, json);
     plain(call, code, media_type, bytes).await
 }
@@ -143,24 +144,23 @@ async fn plain(call: &Call, code: u16, media_type: &'static str, mut bytes: Byte
 }
 
 /// The bytes with their media type: JSON where what is accepted has no words for it.
-fn formed(accepted: Accepted, json: Bytes) -> (&'static str, Bytes) {
+fn formed(accepted: Accepted, json: &[u8]) -> (&'static str, Bytes) {
     let other = match accepted.format {
         Format::Json => None,
-        Format::Yaml => yaml(&json),
-        Format::Protobuf => protobuf::of_json(&json).map(Bytes::from),
+        Format::Yaml => yaml(json),
+        Format::Protobuf => protobuf::of_json(json).map(Bytes::from),
     };
     match other {
         Some(bytes) => (accepted.format.media_type(), bytes),
-        None if accepted.pretty => (Format::Json.media_type(), json::pretty(&json).into()),
+        None if accepted.pretty => (Format::Json.media_type(), json::pretty(json).into()),
         // One line, with its end.
-        None => (Format::Json.media_type(), [&json[..], b"\n"].concat().into()),
+        None => (Format::Json.media_type(), [json, b"\n"].concat().into()),
     }
 }
 
 fn yaml(json: &[u8]) -> Option<Bytes> {
     let value: Value = serde_json::from_slice(json).ok()?;
-    let text = machinery::yaml::write(&value).ok()?;
-    Some(Bytes::from(text.into_bytes()))
+    Some(machinery::encode::yaml(&value).into())
 }
 
 async fn gzip(bytes: Bytes) -> Option<Bytes> {
@@ -191,10 +191,11 @@ pub fn text(code: u16, text: impl Into<Bytes>) -> Response {
 
 /// A failure as a response, in the form the client accepts; indented JSON when it accepts none we speak.
 pub fn failure(headers: &HeaderMap, query: &Query, status: &Status) -> Response {
-    let json = Bytes::from(status_json(status).into_bytes());
+    let json = status_json(status);
+    let json = json.as_bytes();
     let (media_type, bytes) = match negotiate::of_request(headers, query, Offer::Plain, String::new) {
         Ok(accepted) => formed(accepted, json),
-        Err(_) => (Format::Json.media_type(), json::pretty(&json).into()),
+        Err(_) => (Format::Json.media_type(), json::pretty(json).into()),
     };
     let code = if status.code >= 100 { status.code } else { 500 };
     let mut response = with_type(code, media_type, bytes);

@@ -1,6 +1,7 @@
 //! Kubernetes' protobuf of what is served: from the bytes of the watch cache, made once per object.
 
-use bytes::Bytes;
+use std::borrow::Cow;
+
 use kinds::AnyKind;
 use machinery::proto;
 use machinery::schema::Type;
@@ -41,32 +42,32 @@ pub fn list_type(kind: &dyn AnyKind) -> status::Result<Type> {
 ///
 /// # Errors
 /// 500 when the stored bytes cannot be read.
-pub fn whole(kind: &dyn AnyKind, schema: &Type, object: &CachedObject) -> status::Result<Bytes> {
+pub fn whole<'o>(kind: &dyn AnyKind, schema: &Type, object: &'o CachedObject) -> status::Result<Cow<'o, [u8]>> {
     if kind.stored_as().is_none() {
-        return object.protobuf(schema);
+        return Ok(Cow::Borrowed(object.protobuf(schema)?));
     }
-    Ok(proto::transcode(&own_form(kind, object)?, schema)?.into())
+    Ok(Cow::Owned(proto::transcode(&own_form(kind, object)?, schema)?))
 }
 
 /// A PartialObjectMetadata of an object, without an envelope.
 ///
 /// # Errors
 /// 500 when the stored bytes cannot be read.
-pub fn partial(kind: &dyn AnyKind, meta: &Type, object: &CachedObject) -> status::Result<Bytes> {
+pub fn partial<'o>(kind: &dyn AnyKind, meta: &Type, object: &'o CachedObject) -> status::Result<Cow<'o, [u8]>> {
     let made = object.protobuf_if_made().filter(|_| kind.stored_as().is_none());
-    if let Some((body, first)) = made.and_then(|body| Some((body, proto::first_field(body)?))) {
-        return Ok(body.slice_ref(first));
+    if let Some(metadata) = made.and_then(|body| proto::first_field(body)) {
+        return Ok(Cow::Borrowed(metadata));
     }
     let json = own_form(kind, object)?;
-    let metadata = json::metadata(&json).unwrap_or("{}");
-    Ok(proto::transcode(format!(r#"{{"metadata":{metadata}}}"#).as_bytes(), meta)?.into())
+    let metadata = json::metadata(&json).unwrap_or(b"{}");
+    Ok(Cow::Owned(proto::transcode(&[br#"{"metadata":"#, metadata, b"}"].concat(), meta)?))
 }
 
 #[derive(Deserialize)]
 struct Head<'a> {
-    kind: std::borrow::Cow<'a, str>,
+    kind: Cow<'a, str>,
     #[serde(rename = "apiVersion")]
-    api_version: std::borrow::Cow<'a, str>,
+    api_version: Cow<'a, str>,
 }
 
 /// JSON that says what it is, with its envelope; `None` when its type has no protobuf.

@@ -6,7 +6,7 @@ use kinds::kind::Column;
 use machinery::status::{self, Status};
 use serde_json::{Value, json};
 
-use super::json::{ListMeta, partial};
+use super::json::{ListMeta, append_partial};
 use crate::request::Query;
 
 /// What of each object a row carries.
@@ -76,14 +76,15 @@ pub fn row(out: &mut Vec<u8>, kind: &dyn AnyKind, object: &[u8], include: Includ
     out.extend_from_slice(br#","object":"#);
     match include {
         Include::None => out.extend_from_slice(b"null"),
-        Include::Metadata => out.extend_from_slice(&partial(object, meta_version)),
+        Include::Metadata => append_partial(out, object, meta_version),
         Include::Object => out.extend_from_slice(object),
     }
     out.push(b'}');
 }
 
 fn unreadable(kind: &dyn AnyKind, object: &[u8]) -> Vec<Value> {
-    let metadata: Value = super::json::metadata(object).and_then(|m| serde_json::from_str(m).ok()).unwrap_or_default();
+    let metadata: Value =
+        super::json::metadata(object).and_then(|m| serde_json::from_slice(m).ok()).unwrap_or_default();
     let name = metadata.get("name").cloned().unwrap_or(json!("<unknown>"));
     let cell = |column: &Column| if column.format == "name" { name.clone() } else { json!("<unknown>") };
     kind.columns().iter().map(cell).collect()

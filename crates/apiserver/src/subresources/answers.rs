@@ -35,7 +35,7 @@ pub async fn run(call: &Call, resource: &Resource) -> status::Result<Response> {
     let answer = reviews::answer(&call.server.security, &call.user, &call.info.resource, sent).await;
     let not_answered = || Status::method_not_allowed(&resource.group_resource(), "create");
     let json = encoder::json(&answer.ok_or_else(not_answered)??, &resource.kind.schema());
-    let mut response = encode::body(call, accepted, 201, json.into()).await;
+    let mut response = encode::body(call, accepted, 201, &json).await;
     encode::warn(&mut response, &decoded.warnings);
     encode::warn(&mut response, &warnings);
     Ok(response)
@@ -67,7 +67,7 @@ async fn answer_token(call: &Call) -> status::Result<Response> {
     let sent = body::read(call, &schema, options.validation)?;
     let info = &call.info;
     let answer = token::answer(&call.server.security, &call.user, &info.namespace, &info.name, sent.value).await?;
-    let mut response = encode::body(call, accepted, 201, encoder::json(&answer, &schema).into()).await;
+    let mut response = encode::body(call, accepted, 201, &encoder::json(&answer, &schema)).await;
     encode::warn(&mut response, &sent.warnings);
     Ok(response)
 }

@@ -82,7 +82,7 @@ fn schema() -> status::Result<Type> {
 }
 
 async fn respond(call: &Call, accepted: Accepted, scale: &Value) -> status::Result<Response> {
-    Ok(encode::body(call, accepted, 200, encoder::json(scale, &schema()?).into()).await)
+    Ok(encode::body(call, accepted, 200, &encoder::json(scale, &schema()?)).await)
 }
 
 /// An object's Scale.

@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 
 use api::meta::apis::meta::v1::Time;
-use api::types::core::v1::{ContainerStateTerminated, ContainerStatus, Pod, PodStatus};
+use api::types::core::v1::{ContainerStateTerminated, ContainerStatus, Pod, PodSpec, PodStatus};
 use jiff::Timestamp;
 use serde_json::json;
 
 use crate::cells;
 use crate::kind::{Cell, Column, RowConditions};
+use crate::only::Part;
 
 pub const COLUMNS: &[Column] = &[
     Column::NAME,
@@ -22,6 +23,43 @@ pub const COLUMNS: &[Column] = &[
     Column::text("Readiness Gates", "Conditions of the user's own that hold, of those asked for.").wide(),
 ];
 
+const NAME: Part = Part::whole("name");
+
+const STATUS: &[Part] = &[
+    NAME,
+    Part::whole("ready"),
+    Part::whole("started"),
+    Part::whole("restartCount"),
+    Part::whole("state"),
+    Part::whole("lastState"),
+];
+
+/// What of a pod its columns read.
+pub const SHOWN: &[Part] = &[
+    Part("metadata", &[NAME, Part::whole("creationTimestamp"), Part::whole("deletionTimestamp")]),
+    Part(
+        "spec",
+        &[
+            Part("containers", &[NAME]),
+            Part("initContainers", &[NAME, Part::whole("restartPolicy")]),
+            Part::whole("nodeName"),
+            Part::whole("readinessGates"),
+        ],
+    ),
+    Part(
+        "status",
+        &[
+            Part::whole("phase"),
+            Part::whole("reason"),
+            Part("conditions", &[Part::whole("type"), Part::whole("status"), Part::whole("reason")]),
+            Part("initContainerStatuses", STATUS),
+            Part("containerStatuses", STATUS),
+            Part::whole("podIPs"),
+            Part::whole("nominatedNodeName"),
+        ],
+    ),
+];
+
 /// What the containers say about the pod.
 struct Summary {
     word: String,
@@ -33,16 +71,16 @@ struct Summary {
 
 /// One row.
 pub fn row(pod: &Pod, now: Timestamp) -> (Vec<Cell>, RowConditions) {
-    let spec = pod.spec.clone().unwrap_or_default();
-    let status = pod.status.clone().unwrap_or_default();
-    let summary = summarize(pod, &status);
+    let (no_spec, no_status) = (PodSpec::default(), PodStatus::default());
+    let (spec, status) = (pod.spec.as_ref().unwrap_or(&no_spec), pod.status.as_ref().unwrap_or(&no_status));
+    let summary = summarize(pod, status);
     let restarts = match summary.last_restart {
         Some(at) if summary.restarts != 0 => format!("{} ({} ago)", summary.restarts, cells::since(Some(at), now)),
         _ => summary.restarts.to_string(),
     };
     let ip = status.pod_ips.iter().flatten().next().map(|ip| ip.ip.clone()).unwrap_or_default();
-    let gates = spec.readiness_gates.unwrap_or_default();
-    let open = gates.iter().filter(|gate| condition_holds(&status, &gate.condition_type)).count();
+    let gates = spec.readiness_gates.as_deref().unwrap_or_default();
+    let open = gates.iter().filter(|gate| condition_holds(status, &gate.condition_type)).count();
     let gates = if gates.is_empty() { String::new() } else { format!("{open}/{}", gates.len()) };
     let row = vec![
         cells::name(&pod.metadata),
@@ -51,11 +89,11 @@ pub fn row(pod: &Pod, now: Timestamp) -> (Vec<Cell>, RowConditions) {
         restarts.into(),
         cells::of(&pod.metadata, now),
         cells::or_none(ip),
-        cells::or_none(spec.node_name.unwrap_or_default()),
+        cells::or_none(spec.node_name.clone().unwrap_or_default()),
         cells::or_none(status.nominated_node_name.clone().unwrap_or_default()),
         cells::or_none(gates),
     ];
-    (row, conditions(&status))
+    (row, conditions(status))
 }
 
 fn conditions(status: &PodStatus) -> RowConditions {

@@ -17,6 +17,7 @@ use machinery::names;
 use serde_json::Value;
 
 use crate::kind::{Columns, Ctx, Kind, Selectable};
+use crate::only::Part;
 use crate::shape::{Shape, Subresource};
 
 pub struct Pod;
@@ -91,6 +92,8 @@ impl Kind for Pod {
         let seconds = asked.or(own).unwrap_or(0);
         Some(if seconds < 0 { 1 } else { seconds })
     }
+
+    const SHOWN: &'static [Part] = columns::SHOWN;
 
     fn columns() -> Columns<Self::Object> {
         Columns { columns: columns::COLUMNS, row: columns::row }

@@ -11,10 +11,12 @@
 mod splice;
 #[cfg(test)]
 mod tests;
+mod yaml;
 
 use serde_json::{Map, Value};
 
-pub use splice::splice_resource_version;
+pub use splice::{field, splice_resource_version};
+pub use yaml::{yaml, yaml_item};
 
 use crate::decode::{canonical_micro_time, canonical_time};
 use crate::schema::{Field, MAX_FIELDS, Scalar, Shape, Type, TypeRef};

@@ -32,6 +32,7 @@ proptest! {
     #[test]
     fn splicing_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..120)) {
         let _ = splice_resource_version(&bytes, 1);
+        let _ = field(&bytes, "metadata");
     }
 
     #[test]
@@ -39,6 +40,7 @@ proptest! {
         text in r#"(\{|\}|\[|\]|:|,|"metadata"|"name"|"resourceVersion"|1|"\\"|\\| ){0,30}"#
     ) {
         let _ = splice_resource_version(text.as_bytes(), 1);
+        let _ = field(text.as_bytes(), "metadata");
     }
 
     #[test]
@@ -51,6 +53,9 @@ proptest! {
         }
         let spliced = splice_resource_version(object.to_string().as_bytes(), rv);
         object["metadata"]["resourceVersion"] = json!(rv.to_string());
+        let metadata = field(&spliced, "metadata").map(|bytes| serde_json::from_slice::<Value>(bytes).expect("JSON"));
+        prop_assert_eq!(metadata.as_ref(), Some(&object["metadata"]));
+        prop_assert_eq!(field(&spliced, "nothing"), None);
         prop_assert_eq!(serde_json::from_slice::<Value>(&spliced).ok(), Some(object));
     }
 }

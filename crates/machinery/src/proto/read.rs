@@ -76,7 +76,8 @@ pub(super) fn message(bytes: &[u8], t: TypeRef<'_>, out: &mut Object, at: At<'_>
     // Zero values that the encoder would not write are dropped.
     for field in t.declared() {
         let Some(value) = out.get(field.name()) else { continue };
-        let bare = !field.pointer() && matches!(value, Value::Object(map) if map.is_empty());
+        let made = matches!(field.shape(), Shape::Struct(_) | Shape::Map(_));
+        let bare = made && !field.pointer() && matches!(value, Value::Object(map) if map.is_empty());
         if value.is_null() || bare || matches!(emit(field, field.shape(), Some(value), false), Emit::Nothing) {
             out.remove(field.name());
         }

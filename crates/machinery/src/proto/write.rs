@@ -40,12 +40,15 @@ fn write_field(out: &mut Vec<u8>, field: Field<'_>, value: Option<&Value>) {
     match (shape, value) {
         (Shape::List(inner), value) => {
             let items = value.and_then(Value::as_array);
-            if field.wrapped_list() {
-                let at = wire::begin(out, tag);
-                list(out, 1, inner.shape(), items);
-                wire::end(out, at);
-            } else {
-                list(out, tag, inner.shape(), items);
+            match items {
+                // A message of its own is there or not, also when it is empty.
+                None => {}
+                Some(items) if field.wrapped_list() => {
+                    let at = wire::begin(out, tag);
+                    list(out, 1, inner.shape(), Some(items));
+                    wire::end(out, at);
+                }
+                Some(items) => list(out, tag, inner.shape(), Some(items)),
             }
         }
         (Shape::Map(inner), value) => {

@@ -1,0 +1,211 @@
+//! A deserializer that looks only at the parts of an object that somebody reads: a row of a Table needs
+//! a tenth of a pod, and what is skipped costs a tenth of what is decoded.
+
+use std::fmt;
+
+use serde::de::value::CowStrDeserializer;
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::forward_to_deserialize_any;
+
+use crate::lean::Key;
+
+/// A field that is read, with what is read of its value (of each item, if that is a list); everything,
+/// when nothing is named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part(pub &'static str, pub &'static [Part]);
+
+impl Part {
+    /// A field that is read whole.
+    pub const fn whole(name: &'static str) -> Self {
+        Self(name, &[])
+    }
+}
+
+/// Reads an object, or a list of objects, of which only some parts are seen.
+pub struct Only<D> {
+    inner: D,
+    parts: &'static [Part],
+}
+
+impl<D> Only<D> {
+    /// Shows the parts; all, when none is named.
+    pub fn new(inner: D, parts: &'static [Part]) -> Self {
+        Self { inner, parts }
+    }
+}
+
+impl<'de, D: Deserializer<'de>> Deserializer<'de> for Only<D> {
+    type Error = D::Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
+        self.inner.deserialize_any(OnlyVisitor { visitor, parts: self.parts })
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
+        self.inner.deserialize_option(OnlyVisitor { visitor, parts: self.parts })
+    }
+
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
+        self.inner.deserialize_seq(OnlyVisitor { visitor, parts: self.parts })
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, D::Error> {
+        self.inner.deserialize_struct(name, fields, OnlyVisitor { visitor, parts: self.parts })
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct
+        newtype_struct tuple tuple_struct map enum identifier ignored_any
+    }
+}
+
+struct OnlyVisitor<V> {
+    visitor: V,
+    parts: &'static [Part],
+}
+
+impl<'de, V: Visitor<'de>> Visitor<'de> for OnlyVisitor<V> {
+    type Value = V::Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.visitor.expecting(f)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<V::Value, A::Error> {
+        self.visitor.visit_map(OnlyMap { map, parts: self.parts, next: &[] })
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<V::Value, A::Error> {
+        self.visitor.visit_seq(OnlySeq { items, parts: self.parts })
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, inner: D) -> Result<V::Value, D::Error> {
+        self.visitor.visit_some(Only { inner, parts: self.parts })
+    }
+
+    fn visit_none<E: serde::de::Error>(self) -> Result<V::Value, E> {
+        self.visitor.visit_none()
+    }
+
+    fn visit_unit<E: serde::de::Error>(self) -> Result<V::Value, E> {
+        self.visitor.visit_unit()
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<V::Value, E> {
+        self.visitor.visit_str(text)
+    }
+
+    fn visit_bool<E: serde::de::Error>(self, flag: bool) -> Result<V::Value, E> {
+        self.visitor.visit_bool(flag)
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<V::Value, E> {
+        self.visitor.visit_i64(number)
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<V::Value, E> {
+        self.visitor.visit_u64(number)
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, number: f64) -> Result<V::Value, E> {
+        self.visitor.visit_f64(number)
+    }
+}
+
+struct OnlyMap<A> {
+    map: A,
+    parts: &'static [Part],
+    /// What is seen of the value that comes next.
+    next: &'static [Part],
+}
+
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for OnlyMap<A> {
+    type Error = A::Error;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, A::Error> {
+        while let Some(Key(key)) = self.map.next_key()? {
+            match self.parts.iter().find(|part| part.0 == key) {
+                Some(part) => self.next = part.1,
+                None if self.parts.is_empty() => self.next = &[],
+                None => {
+                    self.map.next_value::<IgnoredAny>()?;
+                    continue;
+                }
+            }
+            return seed.deserialize(CowStrDeserializer::new(key)).map(Some);
+        }
+        Ok(None)
+    }
+
+    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, A::Error> {
+        match self.next {
+            [] => self.map.next_value_seed(seed),
+            parts => self.map.next_value_seed(OnlySeed { seed, parts }),
+        }
+    }
+}
+
+struct OnlySeq<A> {
+    items: A,
+    parts: &'static [Part],
+}
+
+impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for OnlySeq<A> {
+    type Error = A::Error;
+
+    fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, A::Error> {
+        self.items.next_element_seed(OnlySeed { seed, parts: self.parts })
+    }
+
+    fn size_hint(&self) -> Option<usize> {
+        self.items.size_hint()
+    }
+}
+
+struct OnlySeed<S> {
+    seed: S,
+    parts: &'static [Part],
+}
+
+impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for OnlySeed<S> {
+    type Value = S::Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, inner: D) -> Result<S::Value, D::Error> {
+        self.seed.deserialize(Only { inner, parts: self.parts })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn check(object: &Value, parts: &'static [Part]) -> Value {
+        let text = object.to_string();
+        Value::deserialize(Only::new(&mut serde_json::Deserializer::from_str(&text), parts)).expect("JSON")
+    }
+
+    #[test]
+    fn only_the_named_parts_are_seen() {
+        const ITEM: &[Part] = &[Part::whole("b")];
+        const TWO: &[Part] = &[Part::whole("z"), Part::whole("a")];
+        const NOTHING: &[Part] = &[Part::whole("nothing")];
+        let object = json!({"a": {"b": 1, "c": [1, {"d": null}]}, "l": [{"b": "x", "c": 2}, {"c": 3}, 4], "z": [true]});
+        for (parts, want) in [
+            (&[][..], object.clone()),
+            (&[Part("a", ITEM)][..], json!({"a": {"b": 1}})),
+            (&[Part("l", ITEM)][..], json!({"l": [{"b": "x"}, {}, 4]})),
+            (TWO, json!({"a": object["a"], "z": [true]})),
+            (NOTHING, json!({})),
+        ] {
+            assert_eq!(check(&object, parts), want, "{parts:?}");
+        }
+    }
+}
