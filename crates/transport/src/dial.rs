@@ -79,6 +79,8 @@ impl Https {
             // A reader that does not read holds up its own stream only.
             .http2_initial_stream_window_size(2 << 20)
             .http2_initial_connection_window_size(16 << 20)
+            // Long answers come in few frames.
+            .http2_max_frame_size(256 * 1024)
             .http2_keep_alive_interval(Duration::from_secs(30))
             .http2_keep_alive_timeout(Duration::from_secs(15))
             .build(connector);

@@ -54,7 +54,8 @@ async fn all(quick: bool, only_pods: bool) -> Result<()> {
         return Ok(());
     }
     idle(pid, quiet, &clock, &mut figures).await?;
-    load::run(&client, pid, &clock, if quick { 500 } else { 5000 }, &mut figures).await.context("load")?;
+    let count = if quick { 500 } else { 5000 };
+    load::run(&client, pid, &clock, count, &mut figures).await.context("load")?;
     let after = process::usage(pid)?;
     figures.add(
         "RSS after those loads",
@@ -62,6 +63,7 @@ async fn all(quick: bool, only_pods: bool) -> Result<()> {
         "≤ 120 MB",
         Some(after.rss_mb() <= 120.0),
     );
+    load::beyond(&client, pid, &clock, count, &mut figures).await.context("beyond")?;
     let binary = std::fs::metadata(crate::tidy::root().join("target/release/pintle"))?.len();
     let megabytes = binary as f64 / 1e6;
     figures.add("binary, stripped", format!("{megabytes:.1} MB"), "≤ 40 MB", Some(megabytes <= 40.0));
