@@ -334,7 +334,7 @@ mod tests {
     fn trees_are_written_as_upstream_writes_them() {
         check(
             &json!({"b": [{"y": 1, "x": {}}, "s", []], "a": {"c": null, "d": [[1, 2], [3]]}, "e": true}),
-            "a:\n  c: null\n  d:\n  - - 1\n    - 2\n  - - 3\nb:\n- x: {}\n  y: 1\n- s\n- []\ne: true\n",
+            "a:\n  c: null\n  d:\n  - - 1\n    - 2\n  - - 3\nb:\n- x: {}\n  \"y\": 1\n- s\n- []\ne: true\n",
         );
         check(&json!({}), "{}\n");
         check(
