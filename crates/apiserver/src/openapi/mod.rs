@@ -40,6 +40,8 @@ const V2_PROTOBUF_OLD: &str = "application/com.github.proto-openapi.spec.v2@v1.0
 const V3_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf";
 const V3_PROTOBUF_OLD: &str = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf";
 
+/// How well documents are compressed: once, for all who ask.
+const LEVEL: u32 = 6;
 /// How long a document under its hash may be kept.
 const YEAR: std::time::Duration = std::time::Duration::from_secs(365 * 24 * 3600);
 
@@ -187,7 +189,11 @@ impl OpenApi {
             return hash;
         }
         let _one = self.writing.lock();
-        kept.hash.get_or_init(|| answer::hash(&json(&Source::new())))
+        kept.hash.get_or_init(|| {
+            let body = json(&Source::new());
+            kept.json.get_or_init(|| answer::zip(&body, LEVEL).unwrap_or_default());
+            answer::hash(&body)
+        })
     }
 
     fn zipped(&self, body: &OnceLock<Bytes>, form: impl Fn(&Source) -> Vec<u8>) -> Bytes {
@@ -195,7 +201,7 @@ impl OpenApi {
             return body.clone();
         }
         let _one = self.writing.lock();
-        body.get_or_init(|| answer::zip(&form(&Source::new()), 6).unwrap_or_default()).clone()
+        body.get_or_init(|| answer::zip(&form(&Source::new()), LEVEL).unwrap_or_default()).clone()
     }
 
     /// Everything that can be asked for, in the order of paths.
