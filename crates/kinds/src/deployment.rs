@@ -26,6 +26,7 @@ impl Kind for Deployment {
         .status()
         .metadata_counts(&["annotations"])
         .status_keeps(&["labels"])
+        .status_resets(&[&["spec"], &["metadata", "labels"]])
         .scale(SCALE);
     const REQUIRED: &'static [(&'static str, &'static str)] = &[("/spec/selector", "")];
 

@@ -33,6 +33,7 @@ pub const COLUMNS: &[Column] = &[
 impl Kind for Event {
     type Object = core::Event;
     const SHAPE: Shape = Shape::namespaced("", "v1", "Event", "events")
+        .also_in(&["events.k8s.io/v1"])
         .singular("event")
         .short(&["ev"])
         .keep(Keep::Relaxed)

@@ -39,6 +39,7 @@ pub struct Event;
 impl Kind for Event {
     type Object = events::Event;
     const SHAPE: Shape = Shape::namespaced("events.k8s.io", "v1", "Event", "events")
+        .also_in(&["v1"])
         .singular("event")
         .short(&["ev"])
         .keep(Keep::Relaxed)

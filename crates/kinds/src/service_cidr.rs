@@ -16,7 +16,8 @@ impl Kind for ServiceCIDR {
     const SHAPE: Shape = Shape::cluster("networking.k8s.io", "v1", "ServiceCIDR", "servicecidrs")
         .singular("servicecidr")
         .status_without_generation()
-        .status_keeps(&["labels", "annotations", "finalizers", "ownerReferences", "deletionTimestamp"]);
+        .status_keeps(&["labels", "annotations", "finalizers", "ownerReferences", "deletionTimestamp"])
+        .status_resets(&[&["spec"], &["metadata"]]);
     const HAS_DEFAULTS: bool = false;
 
     fn name_rule(name: &str) -> Vec<String> {

@@ -83,6 +83,10 @@ pub struct Shape {
     pub metadata_counts: &'static [&'static str],
     /// What of `metadata` a write to `/status` may not change, beside what no write may.
     pub status_keeps: &'static [&'static str],
+    /// Paths of field names that a write to `/status` does not own.
+    pub status_resets: &'static [&'static [&'static str]],
+    /// Other versions that the same objects are served in (`events.k8s.io/v1` of Event).
+    pub also_in: &'static [&'static str],
     /// PUT on an absent object creates it.
     pub create_on_update: bool,
     /// PUT without a resourceVersion overwrites.
@@ -124,6 +128,8 @@ impl Shape {
             status_on_create: false,
             metadata_counts: &[],
             status_keeps: &[],
+            status_resets: &[&["spec"]],
+            also_in: &[],
             create_on_update: false,
             unconditional_update: true,
             propagation: Propagation::Background,
@@ -180,6 +186,20 @@ impl Shape {
     #[must_use]
     pub const fn status_keeps(mut self, fields: &'static [&'static str]) -> Self {
         self.status_keeps = fields;
+        self
+    }
+
+    /// Paths that a write to `/status` does not own, when they are more than `spec`.
+    #[must_use]
+    pub const fn status_resets(mut self, paths: &'static [&'static [&'static str]]) -> Self {
+        self.status_resets = paths;
+        self
+    }
+
+    /// Other versions that the same objects are served in.
+    #[must_use]
+    pub const fn also_in(mut self, versions: &'static [&'static str]) -> Self {
+        self.also_in = versions;
         self
     }
 
@@ -278,6 +298,16 @@ impl Shape {
     pub const fn conditional_update(mut self) -> Self {
         self.unconditional_update = false;
         self
+    }
+
+    /// The paths of field names that a write of the object, or of one of its subresources, does not own:
+    /// what that door does not let in.
+    pub fn resets(&self, subresource: &str) -> &'static [&'static [&'static str]] {
+        match (self.has_status, subresource) {
+            (false, _) => &[],
+            (true, "status") => self.status_resets,
+            (true, _) => &[&["status"]],
+        }
     }
 
     /// `apps/v1`, `v1`.

@@ -1,6 +1,7 @@
 //! `./dev bench`: figures of this machine beside the budget. Speed is measured here and asserted
 //! nowhere.
 
+mod chain;
 mod figures;
 mod load;
 mod pods;
@@ -26,13 +27,20 @@ const IMAGE: &str = "pintle.invalid/bench/nginx:1";
 pub fn run(args: &[String]) -> Result<()> {
     let has = |flag: &str| args.iter().any(|a| a == flag);
     let (quick, only_pods) = (has("--quick"), has("--only-pods"));
+    let mut figures = Figures::default();
+    if !only_pods {
+        chain::run(&RealClock::shared(), if quick { 1000 } else { 10_000 }, &mut figures).context("chain")?;
+        if has("--only-chain") {
+            println!("{}", figures.table());
+            return Ok(());
+        }
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(all(quick, only_pods))
+    runtime.block_on(all(quick, only_pods, figures))
 }
 
-async fn all(quick: bool, only_pods: bool) -> Result<()> {
+async fn all(quick: bool, only_pods: bool, mut figures: Figures) -> Result<()> {
     let clock = RealClock::shared();
-    let mut figures = Figures::default();
     if !only_pods {
         start_times(&clock, &mut figures).await.context("start")?;
     }

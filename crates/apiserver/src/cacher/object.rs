@@ -7,7 +7,7 @@ use bytes::Bytes;
 use kinds::{AnyKind, Fields};
 use machinery::schema::Type;
 use machinery::status::{self, Status};
-use machinery::{encode, meta, proto};
+use machinery::{encode, managed, meta, proto};
 use serde_json::Value;
 use storage::Entry;
 
@@ -93,7 +93,8 @@ impl CachedObject {
     /// Reads a stored entry. What `previous` has the same is shared with it.
     pub(super) fn read(kind: &dyn AnyKind, key: Arc<str>, entry: &Entry, previous: Option<&Self>) -> Self {
         let (revision, create_revision) = (entry.mod_revision, entry.create_revision);
-        let tree: Value = match serde_json::from_slice(&entry.value) {
+        // Who owns what is not looked into.
+        let tree: Value = match managed::from_slice(&entry.value) {
             Ok(tree @ Value::Object(_)) => tree,
             other => {
                 let why = other.err().map_or("it is not an object".to_owned(), |e| e.to_string());

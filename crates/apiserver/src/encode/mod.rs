@@ -86,7 +86,11 @@ pub async fn value(
     one(call, kind, accepted, code, &encode::json(object, &kind.schema()), revision).await
 }
 
-async fn one(
+/// An object in its own form, as JSON, as a response.
+///
+/// # Errors
+/// 400 for a query that asks for a Table in an unknown form.
+pub async fn one(
     call: &Call,
     kind: &dyn AnyKind,
     accepted: Accepted,

@@ -66,6 +66,8 @@ pub struct Write<'a> {
 pub struct Written {
     /// In the kind's own form, with resourceVersion.
     pub object: Value,
+    /// The same as clients get it, where it was written as it is.
+    pub json: Option<Bytes>,
     pub created: bool,
     /// False for an update that changed nothing.
     pub changed: bool,
@@ -109,7 +111,8 @@ pub async fn create(write: &Write<'_>, object: Value) -> status::Result<Written>
     let base = meta::generate_name(&object).to_owned();
     let generated = meta::name(&object).is_empty() && !base.is_empty();
     for attempt in 1.. {
-        let mut named = object.clone();
+        // Only a name that may be taken needs the object a second time.
+        let mut named = if generated { object.clone() } else { std::mem::take(&mut object) };
         if generated {
             meta::set_name(&mut named, &names::generate(&base, &server.rng));
         }
@@ -119,21 +122,22 @@ pub async fn create(write: &Write<'_>, object: Value) -> status::Result<Written>
             let finished = kind.finish(&ctx, &mut named, None)?;
             write.refuse(&named, &finished.errors)?;
             write.validate(Verb::Create, None, Some(&named), &name).await?;
-            match write.put(&named, Expect::Absent, &name).await? {
-                Swap::Done(revision) => Ok((finished.warnings, revision)),
+            match write.put(&mut named, Expect::Absent, &name).await? {
+                Swap::Done(revision, json) => Ok((finished.warnings, revision, json)),
                 Swap::Lost => Err(write.taken(&named, &name).await?),
             }
         }
         .await;
         match outcome {
-            Ok((more, revision)) => {
+            Ok((more, revision, json)) => {
                 warnings.extend(more);
                 write.keep(claimed).await;
                 if let Some(revision) = revision {
                     meta::set_resource_version(&mut named, &revision.to_string());
                     write.record("create", &named, revision);
                 }
-                return Ok(Written { object: named, created: true, changed: true, warnings });
+                let json = write.answer(json, revision);
+                return Ok(Written { object: named, json, created: true, changed: true, warnings });
             }
             Err(status) => {
                 write.give_back(claimed).await;
@@ -204,7 +208,7 @@ pub async fn delete_unreadable(write: &Write<'_>) -> status::Result<()> {
             return Err(metadata::not_that_object(write.resource, write.namespace, write.name, why));
         }
         let named = serde_json::json!({ "metadata": { "name": write.name } });
-        if let Swap::Done(_) = write.remove(&named, entry.mod_revision).await? {
+        if let Swap::Done(..) = write.remove(&named, entry.mod_revision).await? {
             return Ok(());
         }
     }
@@ -229,7 +233,7 @@ impl<'a> Write<'a> {
         let key = self.resource.key(self.namespace, self.name);
         if !fresh {
             if let Some(cached) = self.resource.cached(self.namespace, self.name).filter(|c| c.damage.is_none()) {
-                let mut object = cached.value()?;
+                let mut object = managed::from_slice(&cached.json).map_err(Status::internal)?;
                 if kind.stored_as().is_some() {
                     kind.from_stored(&mut object);
                 }
@@ -238,7 +242,7 @@ impl<'a> Write<'a> {
         }
         let entry = self.resource.store()?.get(key.as_bytes()).await.map_err(|e| self.storage_error(e))?;
         let entry = entry.ok_or_else(|| Status::not_found(&self.resource.group_resource(), self.name))?;
-        let mut object: Value = serde_json::from_slice(&entry.value).map_err(|error| {
+        let mut object = managed::from_slice(&entry.value).map_err(|error| {
             Status::new(500, "StorageReadError", format!("unable to decode an object from storage: {key}: {error}"))
         })?;
         meta::set_resource_version(&mut object, &entry.mod_revision.to_string());
@@ -269,10 +273,14 @@ impl<'a> Write<'a> {
         metadata::carry(self.resource, &mut new, old)?;
         let claimed = self.claim(&ctx, &mut new, Some(old)).await?;
         match self.finish_update(&ctx, current, &mut new, &mut warnings).await {
-            Ok(Some((changed, revision))) => {
+            Ok(Some((json, revision))) => {
                 self.keep(claimed).await;
-                meta::set_resource_version(&mut new, &revision.to_string());
-                Ok(Some(Written { object: new, created: false, changed, warnings }))
+                let changed = json.is_some();
+                // Of what changes nothing the times are the old ones too.
+                let mut object = if changed { new } else { old.clone() };
+                meta::set_resource_version(&mut object, &revision.to_string());
+                let json = json.and_then(|json| self.answer(json, Some(revision)));
+                Ok(Some(Written { object, json, created: false, changed, warnings }))
             }
             Ok(None) => {
                 self.give_back(claimed).await;
@@ -291,7 +299,7 @@ impl<'a> Write<'a> {
         current: &Current,
         new: &mut Value,
         warnings: &mut Vec<String>,
-    ) -> status::Result<Option<(bool, u64)>> {
+    ) -> status::Result<Option<(Option<Bytes>, u64)>> {
         let (old, kind) = (&current.object, self.resource.kind);
         if self.depth == Depth::Full {
             let finished = kind.finish(ctx, new, Some(old))?;
@@ -301,7 +309,7 @@ impl<'a> Write<'a> {
         self.validate(Verb::Update, Some(old), Some(new), self.name).await?;
         if metadata::same(new, old, &kind.schema()) {
             // What seems to change nothing must be compared with what is there now.
-            return Ok(current.fresh.then_some((false, current.revision)));
+            return Ok(current.fresh.then_some((None, current.revision)));
         }
         let released = deletion::is_released(kind, new);
         let swap = if released {
@@ -309,12 +317,12 @@ impl<'a> Write<'a> {
         } else {
             self.put(new, Expect::At(current.revision), self.name).await?
         };
-        let Swap::Done(revision) = swap else { return Ok(None) };
+        let Swap::Done(revision, json) = swap else { return Ok(None) };
         let revision = revision.unwrap_or(current.revision);
         if !released {
             self.record("update", new, revision);
         }
-        Ok(Some((true, revision)))
+        Ok(Some((Some(json), revision)))
     }
 
     async fn try_delete(
@@ -331,14 +339,16 @@ impl<'a> Write<'a> {
             deletion::Step::Pending if !current.fresh => Ok(None),
             deletion::Step::Pending => Ok(Some(Deleted::Marked(object.clone()))),
             deletion::Step::Remove => {
-                let Swap::Done(revision) = self.remove(object, current.revision).await? else { return Ok(None) };
+                let Swap::Done(revision, _) = self.remove(object, current.revision).await? else {
+                    return Ok(None);
+                };
                 let mut last = object.clone();
                 meta::set_resource_version(&mut last, &revision.unwrap_or(current.revision).to_string());
                 Ok(Some(Deleted::Gone(last)))
             }
             deletion::Step::Mark(mut marked) => {
-                let swap = self.put(&marked, Expect::At(current.revision), self.name).await?;
-                let Swap::Done(revision) = swap else { return Ok(None) };
+                let swap = self.put(&mut marked, Expect::At(current.revision), self.name).await?;
+                let Swap::Done(revision, _) = swap else { return Ok(None) };
                 let revision = revision.unwrap_or(current.revision);
                 self.record("delete", &marked, revision);
                 meta::set_resource_version(&mut marked, &revision.to_string());
@@ -379,22 +389,21 @@ impl<'a> Write<'a> {
         Owner { namespace: self.namespace.to_owned(), name: name.to_owned() }
     }
 
-    /// Notes whose fields these are. Status belongs to the `status` subresource, the rest to the
-    /// others: what a write cannot change it does not own.
+    /// Notes whose fields these are. What a write cannot change it does not own.
     fn manage(&self, old: Option<&Value>, new: &mut Value, now: jiff::Timestamp) {
         if self.manager.is_empty() {
             return;
         }
         let shape = self.resource.shape();
-        let sent = metadata::hide_unwritable(shape, self.subresource, new, old);
         let manager = Manager {
             name: self.manager.to_owned(),
             api_version: shape.api_version(),
+            also: shape.also_in,
             subresource: self.subresource.to_owned(),
+            reset: shape.resets(self.subresource),
             now,
         };
         managed::update(old, new, &self.resource.kind.schema(), &manager);
-        metadata::show_again(new, sent);
     }
 
     fn attributes<'b>(&'b self, verb: Verb, old: Option<&'b Value>, name: &'b str) -> Attributes<'b> {
@@ -481,30 +490,48 @@ impl<'a> Write<'a> {
     }
 
     /// The stored form of an object: no resourceVersion, the stored kind's fields in their order.
-    fn stored(&self, object: &Value) -> Bytes {
+    fn stored(&self, object: &mut Value) -> Bytes {
         let kind = self.resource.kind;
-        let mut stored = object.clone();
-        meta::set_resource_version(&mut stored, "");
-        if kind.stored_as().is_some() {
+        if let Some(stored_as) = kind.stored_as() {
+            let mut stored = object.clone();
+            meta::set_resource_version(&mut stored, "");
             kind.to_stored(&mut stored);
+            return encode::json(&stored, &stored_as.schema()).into();
         }
-        encode::json(&stored, &kind.stored_as().unwrap_or(kind).schema()).into()
+        // Without a copy of the object for the sake of one field.
+        let version = meta::metadata_mut(object).remove("resourceVersion");
+        let stored = encode::json(object, &kind.schema()).into();
+        if let Some(version) = version {
+            meta::metadata_mut(object).insert("resourceVersion".to_owned(), version);
+        }
+        stored
+    }
+
+    /// What was written as clients get it: it need not be encoded a second time.
+    fn answer(&self, stored: Bytes, revision: Option<u64>) -> Option<Bytes> {
+        if stored.is_empty() || self.resource.kind.stored_as().is_some() {
+            return None;
+        }
+        Some(match revision {
+            Some(revision) => encode::splice_resource_version(&stored, revision).into(),
+            None => stored,
+        })
     }
 
     /// Swaps the object in.
-    async fn put(&self, object: &Value, expect: Expect, name: &str) -> status::Result<Swap> {
+    async fn put(&self, object: &mut Value, expect: Expect, name: &str) -> status::Result<Swap> {
         // What could not be read again would break every list it is in.
         machinery::decode::check_depth(object)?;
         let key = self.resource.key(self.namespace, name);
         let value = self.stored(object);
         if self.dry_run {
             let lost = expect == Expect::Absent && self.exists(&key).await?;
-            return Ok(if lost { Swap::Lost } else { Swap::Done(None) });
+            return Ok(if lost { Swap::Lost } else { Swap::Done(None, value) });
         }
         let urgency = if self.resource.shape().keep == Keep::Relaxed { Urgency::Relaxed } else { Urgency::Now };
-        let op = Op::Put { key: Bytes::from(key.into_bytes()), value, expect, urgency };
+        let op = Op::Put { key: Bytes::from(key.into_bytes()), value: value.clone(), expect, urgency };
         match self.resource.store()?.commit(op).await {
-            Ok(committed) => Ok(Swap::Done(Some(committed.revision))),
+            Ok(committed) => Ok(Swap::Done(Some(committed.revision), value)),
             Err(storage::Error::Conflict { .. }) => Ok(Swap::Lost),
             Err(error) => Err(self.storage_error(error)),
         }
@@ -535,7 +562,7 @@ impl<'a> Write<'a> {
     /// Removes the object and gives back what it held.
     async fn remove(&self, object: &Value, revision: u64) -> status::Result<Swap> {
         if self.dry_run {
-            return Ok(Swap::Done(None));
+            return Ok(Swap::Done(None, Bytes::new()));
         }
         let key = Bytes::from(self.resource.key(self.namespace, self.name).into_bytes());
         match self.resource.store()?.commit(Op::Delete { key, expect: Expect::At(revision) }).await {
@@ -547,7 +574,7 @@ impl<'a> Write<'a> {
                     // It is gone all the same; what it held the repair loop finds.
                     Err(error) => tracing::warn!(name = self.name, %error, "cannot tell what a deleted object held"),
                 }
-                Ok(Swap::Done(Some(committed.revision)))
+                Ok(Swap::Done(Some(committed.revision), Bytes::new()))
             }
             Err(storage::Error::Conflict { current: Some(_) }) => Ok(Swap::Lost),
             Err(storage::Error::Conflict { current: None }) => {
@@ -576,8 +603,8 @@ struct Claimed {
 
 /// What became of a compare-and-swap.
 enum Swap {
-    /// It happened, at this revision; a dry run has none.
-    Done(Option<u64>),
+    /// It happened, at this revision (a dry run has none), and this was written.
+    Done(Option<u64>, Bytes),
     /// Somebody else wrote first.
     Lost,
 }

@@ -4,6 +4,7 @@ use api::meta::apis::meta::v1::LabelSelector;
 use http::header::CONTENT_TYPE;
 use kinds::shape::ScalePaths;
 use machinery::field::{FieldErrors, Path};
+use machinery::managed::{self, Manager};
 use machinery::schema::Type;
 use machinery::status::{self, Status};
 use machinery::{encode as encoder, meta};
@@ -17,8 +18,9 @@ use crate::encode;
 use crate::encode::negotiate::{Accepted, Offer};
 use crate::registry::catalogue::Resource;
 use crate::registry::store::{self, Written};
+use crate::verbs::apply::Apply;
 use crate::verbs::options::{self, WriteOptions};
-use crate::verbs::patch::{Patch, check_identity};
+use crate::verbs::patch::{self, Patch, check_identity};
 use crate::verbs::{body, check_names, write};
 
 /// Serves the request.
@@ -44,6 +46,7 @@ pub async fn run(call: &Call, resource: &Resource) -> status::Result<Response> {
             let done = store::update(&write(call, resource, &call.info.name, "scale", &options), change).await?;
             changed(call, accepted, &paths, &done, &sent.warnings).await
         }
+        "patch" if patch::is_apply(call.header(CONTENT_TYPE)) => apply(call, resource, accepted, &paths).await,
         "patch" => {
             let options = WriteOptions::parse(&call.query, "PatchOptions", false, call.user_agent())?;
             let patch = Patch::read(call.header(CONTENT_TYPE), &call.body, options.validation)?;
@@ -61,6 +64,32 @@ pub async fn run(call: &Call, resource: &Resource) -> status::Result<Response> {
         }
         verb => Err(Status::method_not_allowed(&resource.group_resource(), verb)),
     }
+}
+
+/// Applies a Scale: the replicas are the object's own, and so is who owns them.
+async fn apply(call: &Call, resource: &Resource, accepted: Accepted, paths: &ScalePaths) -> status::Result<Response> {
+    let apply = Apply::read(call)?;
+    let (schema, api_version) = (schema()?, resource.shape().api_version());
+    let path: Vec<&str> = paths.spec_replicas.split('/').skip(1).collect();
+    let manager = Manager {
+        name: apply.options.manager.clone(),
+        api_version: "autoscaling/v1".to_owned(),
+        also: &[],
+        subresource: "scale".to_owned(),
+        reset: &[],
+        now: call.server.clock.wall(),
+    };
+    let change = |old: &Value| {
+        let mut scale = scale_of(old, paths);
+        managed::set_managed_fields(&mut scale, managed::of_parent(old, &api_version, &path));
+        let scale = apply.lay_over(Some(&scale), &schema, &manager)?;
+        check_names(&scale, resource, &call.info.name, &call.info.namespace)?;
+        let mut new = scaled(old, &scale, paths)?;
+        managed::set_managed_fields(&mut new, managed::of_scale(old, &scale, &api_version, &path));
+        Ok(new)
+    };
+    let done = store::update(&write(call, resource, &call.info.name, "scale", &apply.unmanaged), change).await?;
+    changed(call, accepted, paths, &done, &apply.warnings).await
 }
 
 /// Answers with the Scale of what was written.

@@ -1,14 +1,14 @@
 //! `apply`: a patch that says what its manager wants; other managers' fields stay, and what the manager
 //! no longer wants goes unless someone else does.
 
-use kinds::Shape;
 use machinery::managed::{self, Manager};
-use machinery::{decode, meta, status};
+use machinery::status::{self, Status};
+use machinery::{decode, meta};
 use serde_json::Value;
 use transport::Response;
 
 use super::options::{Validation, WriteOptions};
-use super::{body, check_names, write, written};
+use super::{check_names, write, written};
 use crate::chain::Call;
 use crate::encode::negotiate::Offer;
 use crate::registry::catalogue::Resource;
@@ -20,6 +20,50 @@ pub const TYPE: &str = "application/apply-patch+yaml";
 /// How often an object may come and go while it is applied.
 const ATTEMPTS: usize = 4;
 
+/// An apply patch, read, and how it is meant.
+pub struct Apply {
+    config: Value,
+    pub options: WriteOptions,
+    /// Apply notes itself whose fields these are: what writes the object does not.
+    pub unmanaged: WriteOptions,
+    /// Keys that are set twice, when the client is to be told.
+    pub warnings: Vec<String>,
+}
+
+impl Apply {
+    /// Reads the request.
+    ///
+    /// # Errors
+    /// 400 and 422 for what cannot be read, and when keys are set twice and the client minds.
+    pub fn read(call: &Call) -> status::Result<Self> {
+        let options = WriteOptions::parse(&call.query, "PatchOptions", true, call.user_agent())?;
+        let managed::config::Config { value: config, duplicate } = managed::config::read(&call.body)?;
+        let warnings = match (duplicate, options.validation) {
+            (Some(duplicate), Validation::Strict) => {
+                return Err(Status::bad_request(format!("error strict decoding YAML: {duplicate}")));
+            }
+            (Some(duplicate), Validation::Warn) => vec![duplicate],
+            _ => Vec::new(),
+        };
+        let unmanaged = WriteOptions { manager: String::new(), ..options.clone() };
+        Ok(Self { config, options, unmanaged, warnings })
+    }
+
+    /// The live object with the configuration laid over it, as an object of the type.
+    ///
+    /// # Errors
+    /// As [`managed::apply`], and 400 for values that do not fit.
+    pub fn lay_over(
+        &self,
+        live: Option<&Value>,
+        schema: &machinery::schema::Type,
+        manager: &Manager,
+    ) -> status::Result<Value> {
+        let merged = managed::apply(live, &self.config, schema, manager, self.options.force)?;
+        Ok(decode::tree(merged, schema, decode::Strictness::Ignore)?.value)
+    }
+}
+
 /// Serves the request.
 ///
 /// # Errors
@@ -27,30 +71,29 @@ const ATTEMPTS: usize = 4;
 /// store say.
 pub async fn run(call: &Call, resource: &Resource, subresource: &str) -> status::Result<Response> {
     let accepted = call.accept(Offer::Objects { list: false })?;
-    let options = WriteOptions::parse(&call.query, "PatchOptions", true, call.user_agent())?;
-    let schema = resource.kind.schema();
-    // A field nobody knows cannot be owned.
-    let strictness = match options.validation {
-        Validation::Ignore => decode::Strictness::Ignore,
-        Validation::Warn | Validation::Strict => decode::Strictness::Strict,
-    };
-    let decoded = decode::decode(&call.body, decode::Format::Yaml, &schema, strictness)?;
-    body::check_version(&decoded.value, resource.kind)?;
+    let apply = Apply::read(call)?;
+    let (schema, shape) = (resource.kind.schema(), resource.shape());
     let name = call.info.name.as_str();
-    check_names(&decoded.value, resource, name, &call.info.namespace)?;
-    let config = own_part(resource.shape(), subresource, decoded.value);
     let manager = Manager {
-        name: options.manager.clone(),
-        api_version: resource.shape().api_version(),
+        name: apply.options.manager.clone(),
+        api_version: shape.api_version(),
+        also: shape.also_in,
         subresource: subresource.to_owned(),
+        reset: shape.resets(subresource),
         now: call.server.clock.wall(),
     };
     let merged = |live: Option<&Value>| {
-        managed::apply(live, &config, &schema, &manager, options.force).map(|applied| applied.value)
+        let merged = apply.lay_over(live, &schema, &manager)?;
+        let uid = meta::uid(&merged);
+        if live.is_none() && !uid.is_empty() {
+            let why =
+                format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
+            return Err(Status::conflict(&resource.group_resource(), name, why));
+        }
+        check_names(&merged, resource, name, &call.info.namespace)?;
+        Ok(merged)
     };
-    // Apply has noted whose fields these are.
-    let unmanaged = WriteOptions { manager: String::new(), ..options.clone() };
-    let write = write(call, resource, name, subresource, &unmanaged);
+    let write = write(call, resource, name, subresource, &apply.unmanaged);
     let mut done = store::update(&write, |live| merged(Some(live))).await;
     for _ in 0..ATTEMPTS {
         done = match done {
@@ -65,40 +108,9 @@ pub async fn run(call: &Call, resource: &Resource, subresource: &str) -> status:
             }
         };
     }
-    written(call, resource, accepted, &done?, &[]).await
+    written(call, resource, accepted, &done?, &apply.warnings).await
 }
 
 fn is_about(status: &status::Status, resource: &Resource, name: &str) -> bool {
     status.details.as_ref().is_some_and(|d| d.name == name && d.kind == resource.shape().plural)
-}
-
-/// The part of what was sent that this door lets in: what a write cannot change it does not own.
-fn own_part(shape: &Shape, subresource: &str, mut config: Value) -> Value {
-    let Some(map) = config.as_object_mut() else { return config };
-    match subresource {
-        "status" => map.retain(|key, _| matches!(key.as_str(), "apiVersion" | "kind" | "metadata" | "status")),
-        _ if shape.has_status => drop(map.remove("status")),
-        _ => {}
-    }
-    if meta::namespace(&config).is_empty() || shape.is_namespaced() {
-        return config;
-    }
-    meta::set_namespace(&mut config, "");
-    config
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn each_door_lets_its_part_in() {
-        const POD: Shape = Shape::namespaced("", "v1", "Pod", "pods").status();
-        let sent = json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "a"}, "spec": 1, "status": 2});
-        let main = own_part(&POD, "", sent.clone());
-        assert_eq!(main, json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "a"}, "spec": 1}));
-        let status = own_part(&POD, "status", sent);
-        assert_eq!(status, json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "a"}, "status": 2}));
-    }
 }

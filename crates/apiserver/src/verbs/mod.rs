@@ -57,7 +57,13 @@ pub async fn written(
     more_warnings: &[String],
 ) -> status::Result<transport::Response> {
     let code = if written.created { 201 } else { 200 };
-    let mut response = encode::value(call, resource.kind, accepted, code, &written.object).await?;
+    let mut response = match &written.json {
+        Some(json) => {
+            let revision = machinery::meta::revision(&written.object).unwrap_or_default();
+            encode::one(call, resource.kind, accepted, code, json, revision).await?
+        }
+        None => encode::value(call, resource.kind, accepted, code, &written.object).await?,
+    };
     encode::warn(&mut response, more_warnings);
     encode::warn(&mut response, &written.warnings);
     Ok(response)

@@ -4,7 +4,7 @@ use http::header::CONTENT_TYPE;
 use machinery::field::{FieldErrors, Path};
 use machinery::schema::Type;
 use machinery::status::{self, Status};
-use machinery::{decode, meta, patch};
+use machinery::{decode, managed, meta, patch};
 use parking_lot::Mutex;
 use serde_json::Value;
 use transport::Response;
@@ -26,14 +26,18 @@ fn media_type(content_type: Option<&str>) -> &str {
 }
 
 /// True for the content type of server-side apply.
-fn is_apply(content_type: Option<&str>) -> bool {
+pub fn is_apply(content_type: Option<&str>) -> bool {
     media_type(content_type) == apply::TYPE
 }
+
+const MANAGED_FIELDS: &[u8] = b"managedFields";
 
 /// A patch, read. What is wrong with it is told when there is an object to apply it to.
 pub struct Patch {
     kind: status::Result<Kind>,
     validation: Validation,
+    /// It may look into `metadata.managedFields`.
+    names_managers: bool,
 }
 
 enum Kind {
@@ -70,7 +74,8 @@ impl Patch {
             }
         };
         patch::check_syntax(body)?;
-        Ok(Self { kind, validation })
+        let names_managers = body.windows(MANAGED_FIELDS.len()).any(|window| window == MANAGED_FIELDS);
+        Ok(Self { kind, validation, names_managers })
     }
 
     /// Applies it to an object of the type, and checks what comes out like an object that a client sent.
@@ -81,6 +86,9 @@ impl Patch {
     pub fn apply(&self, old: &Value, schema: &Type) -> status::Result<Patched> {
         let kind = self.kind.as_ref().map_err(Clone::clone)?;
         let mut new = old.clone();
+        if self.names_managers {
+            managed::expand(&mut new);
+        }
         let (errors, converted) = match kind {
             Kind::Json(patch) => {
                 patch.apply(&mut new)?;
@@ -116,6 +124,7 @@ impl Patch {
 /// What a patch that can be applied makes of an object, unchecked.
 fn outcome(kind: &Kind, old: &Value) -> Value {
     let mut new = old.clone();
+    managed::expand(&mut new);
     match kind {
         Kind::Json(patch) => drop(patch.apply(&mut new)),
         Kind::Merge(tree) | Kind::Strategic(tree) => patch::merge(&mut new, &tree.patch),

@@ -30,6 +30,7 @@ impl Kind for Pod {
         .categories(&["all"])
         .status()
         .status_keeps(&["ownerReferences"])
+        .status_resets(&[&["spec"], &["metadata", "deletionTimestamp"], &["metadata", "ownerReferences"]])
         .answers_deleted()
         // A node lists and watches its own pods, among those of all others.
         .indexed(&["spec.nodeName"])

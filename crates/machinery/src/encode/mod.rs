@@ -166,6 +166,11 @@ impl Writer<'_> {
             }
             match emit {
                 Emit::Nothing => {}
+                // Sets of fields are carried as their text.
+                Emit::Value(value) if matches!(shape, Shape::Raw) && field.name() == "fieldsV1" => {
+                    self.name(field.name(), &mut first);
+                    self.out.extend_from_slice(crate::managed::fields_json(value).as_bytes());
+                }
                 Emit::Value(value) => {
                     self.name(field.name(), &mut first);
                     self.value(shape, value);

@@ -1,315 +1,207 @@
-//! Server-side apply: the object is merged into the live one, what the manager applied before and
-//! applies no more is removed unless somebody else owns it, and a change to what others own is a
+//! Server-side apply: the configuration is laid over the live object, what the manager applied before
+//! and applies no more is removed unless somebody else owns it, and a change to what others own is a
 //! conflict unless forced.
-
-use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::compare::{self, Place};
-use super::{Entry, Fields, Manager, finish, ignore_other_half, managed_fields, strip};
-#[cfg(test)]
-use crate::schema::TypeRef;
-use crate::schema::{ListType, Shape, Type};
+use super::compare::{ADDED, MODIFIED, REMOVED, Side, compare, same};
+use super::entry::Entry;
+use super::fields::{Fields, OWN};
+use super::merge::{merge, prune};
+use super::place::Place;
+use super::{Manager, managed_fields, record, set_managed_fields, strip, typed, written};
+use crate::meta;
+use crate::schema::Type;
 use crate::status::{Result, Status};
-use crate::time;
 
-/// What an apply came to.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Applied {
-    pub value: Value,
-    /// Nothing changed but, perhaps, who owns what.
-    pub unchanged: bool,
-}
+/// The manager of kubectl's own apply, which takes over from its older, client-side one.
+const KUBECTL: &str = "kubectl";
+/// Where client-side apply keeps what it applied last.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+/// The most that the annotations of an object may hold, names included.
+const MAX_ANNOTATIONS: usize = 256 * 1024;
 
-/// A field that another manager owns and the apply would change.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Conflict {
-    /// `"kubectl" using apps/v1 at 2026-01-02T03:04:05Z`.
-    pub with: String,
-    /// `.spec.replicas`.
-    pub path: String,
-}
-
-/// Applies `config` to the live object (`None`: it is created). `config` has been decoded strictly,
-/// and is not defaulted. The result is to be defaulted and validated as any update.
-pub fn apply(live: Option<&Value>, config: &Value, schema: &Type, manager: &Manager, force: bool) -> Result<Applied> {
-    let t = schema.get();
-    if managed_fields(config).is_some_and(|list| !list.is_empty()) {
-        return Err(Status::bad_request("metadata.managedFields must be nil"));
+/// Applies `config`, which is as the client sent it, to the live object (`None`: it is created). The
+/// result holds what the configuration says as it says it: it is to be decoded by the schema, defaulted
+/// and validated as any update.
+///
+/// # Errors
+/// 409 when other managers own what would change; 400 for what is no configuration of the type.
+pub fn apply(live: Option<&Value>, config: &Value, schema: &Type, manager: &Manager, force: bool) -> Result<Value> {
+    check(config, schema, manager)?;
+    let place = Place::of_type(schema.get());
+    let before_first = Manager { name: "before-first-apply".into(), ..manager.clone() };
+    let mut entries = live.map(Entry::stored).unwrap_or_default();
+    if let Some(live) = live
+        && entries.is_empty()
+    {
+        record(&mut entries, None, live, schema, &before_first);
     }
-    let mut set = Fields::default();
-    let mut path = Vec::new();
-    field_set(config, Place::of_type(t), &mut path, &mut set)?;
-    let ignored = if manager.subresource == "status" { "f:spec" } else { "f:status" };
-    if manager.subresource == "status" || t.field("status").is_some() {
-        set.remove_below(&[ignored]);
-    }
-    strip(&mut set);
+    manager.served(&mut entries);
 
-    let mut entries: Vec<Entry> = live
-        .and_then(|l| managed_fields(l).map_or(Some(Vec::new()), |list| list.iter().map(Entry::read).collect()))
-        .unwrap_or_default();
-    let nothing = Value::Object(Map::new());
-    let before = live.unwrap_or(&nothing);
-    let mut merged = merge(before, config, Place::of_type(t));
-
-    // What was applied before and belongs to nobody now.
-    let last = entries.iter().position(|e| e.is_of(manager, true)).map(|at| entries.remove(at));
-    if let Some(last) = &last {
-        let mut owned = set.clone();
-        entries.iter().for_each(|e| owned.union(&e.fields));
-        prune(&mut merged, Place::of_type(t), &last.fields, Some(&owned));
+    let set = typed::fields_of(config, place, manager.reset);
+    let mut own = Entry::new(manager, true, None, set);
+    let last = entries.iter().position(|e| e.same_identity(&own)).map(|at| entries.remove(at));
+    let empty = Value::Object(Map::new());
+    let mut merged = merge(live.unwrap_or(&empty).clone(), config, place);
+    if let Some(mut last) = last.clone()
+        && last.api_version == manager.api_version
+    {
+        let mut owned = own.fields().clone();
+        for entry in entries.iter_mut().filter(|e| e.api_version == manager.api_version) {
+            owned.union(entry.fields());
+        }
+        prune(&mut merged, place, last.fields(), &owned);
     }
 
-    let mut changed = compare::compare(live, &merged, t);
-    ignore_other_half(&mut changed, t, manager);
-    let mut taken = changed.added.clone();
-    taken.union(&changed.modified);
-    let conflicts: Vec<Fields> = entries.iter().map(|e| e.fields.intersect(&taken)).collect();
-    if !force && conflicts.iter().any(|c| !c.is_empty()) {
-        return Err(refused(&entries, &conflicts));
-    }
-    for (entry, conflict) in entries.iter_mut().zip(&conflicts) {
-        entry.fields.subtract(conflict);
-        entry.fields.subtract(&changed.removed);
-    }
-    let unchanged = changed == compare::Comparison::default();
-    let same_owner = last.as_ref().is_some_and(|l| l.fields == set && l.api_version == manager.api_version);
-    let at = if unchanged && same_owner { last.and_then(|l| l.time) } else { Some(manager.now) };
-    entries.push(Entry {
-        manager: manager.name.clone(),
-        apply: true,
-        api_version: manager.api_version.clone(),
-        subresource: manager.subresource.clone(),
-        time: at,
-        fields: set,
-    });
-    finish(&mut merged, entries);
-    Ok(Applied { value: merged, unchanged })
-}
-
-/// 409 with every conflict as a cause.
-fn refused(entries: &[Entry], conflicts: &[Fields]) -> Box<Status> {
-    let mut by_manager: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for (entry, conflict) in entries.iter().zip(conflicts) {
-        if !conflict.is_empty() {
-            by_manager.entry(describe(entry)).or_default().extend(conflict.paths());
+    let changed = compare(live, &merged, schema.get(), manager.reset, Side::Merged);
+    if !force {
+        let mut conflicts = conflicts(&mut entries, &changed, manager);
+        if !conflicts.is_empty() && manager.name == KUBECTL {
+            forgive(&mut conflicts, live, schema, manager);
+        }
+        if !conflicts.is_empty() {
+            return Err(refused(conflicts));
         }
     }
-    let list: Vec<Conflict> = by_manager
-        .iter()
-        .flat_map(|(with, paths)| paths.iter().map(|p| Conflict { with: with.clone(), path: p.clone() }))
-        .collect();
-    let message = if let [only] = &list[..] {
-        format!("Apply failed with 1 conflict: conflict with {}: {}", only.with, only.path)
-    } else {
-        let mut text = format!("Apply failed with {} conflicts: ", list.len());
-        let groups: Vec<String> = by_manager
-            .iter()
-            .map(|(with, paths)| {
-                let lines: Vec<String> = paths.iter().map(|p| format!("\n- {p}")).collect();
-                format!("conflicts with {with}:{}", lines.concat())
-            })
-            .collect();
-        text.push_str(&groups.join("\n"));
-        text
-    };
-    list.iter().fold(Status::new(409, "Conflict", message), |status, conflict| {
-        status.cause("FieldManagerConflict", format!("conflict with {}", conflict.with), &conflict.path)
-    })
+    for entry in entries.iter_mut().filter(|e| e.api_version == manager.api_version) {
+        entry.lose(&changed, ADDED | MODIFIED | REMOVED);
+    }
+    let unchanged = live.is_some_and(|live| same(live, &merged));
+    own.time = if unchanged { last.and_then(|last| last.time) } else { Some(manager.now) };
+    strip(own.fields());
+    entries.push(own);
+    let list = written(entries);
+    set_managed_fields(&mut merged, list);
+    if manager.name == KUBECTL {
+        keep_last_applied(&mut merged, config);
+    }
+    Ok(merged)
 }
 
-fn describe(entry: &Entry) -> String {
+/// Refuses what is no configuration of the type.
+fn check(config: &Value, schema: &Type, manager: &Manager) -> Result<()> {
+    let (group_version, kind) = (meta::api_version(config), meta::kind(config));
+    let gvk = match group_version.split_once('/') {
+        Some((group, version)) if !version.contains('/') => format!("{group}/{version}, Kind={kind}"),
+        Some(_) => format!("/, Kind={kind}"),
+        None => format!("/{group_version}, Kind={kind}"),
+    };
+    if group_version != manager.api_version || kind != schema.name() {
+        return Err(Status::bad_request(format!("invalid object type: {gvk}")));
+    }
+    if managed_fields(config).is_some() {
+        return Err(Status::bad_request("metadata.managedFields must be nil"));
+    }
+    match typed::mistakes(config, Place::of_type(schema.get())) {
+        None => Ok(()),
+        Some(mistakes) => {
+            let (namespace, name) = (meta::namespace(config), meta::name(config));
+            Err(Status::bad_request(format!(
+                "failed to create typed patch object ({namespace}/{name}; {gvk}): {mistakes}"
+            )))
+        }
+    }
+}
+
+/// What one other manager owns of what would change.
+struct Conflict<'a> {
+    identity: String,
+    /// `"kubectl" using apps/v1`.
+    with: String,
+    fields: Fields<'a>,
+}
+
+/// The conflicts, in the order of the managers' identities.
+fn conflicts<'a>(entries: &mut [Entry<'a>], changed: &Fields<'_>, manager: &Manager) -> Vec<Conflict<'a>> {
+    let mut out = Vec::new();
+    if changed.is_empty() {
+        return out;
+    }
+    for entry in entries.iter_mut().filter(|e| e.api_version == manager.api_version) {
+        let fields = entry.fields().intersect(changed, ADDED | MODIFIED);
+        if !fields.is_empty() {
+            out.push(Conflict { identity: entry.identity(), with: describe(entry), fields });
+        }
+    }
+    out.sort_by(|a, b| a.identity.cmp(&b.identity));
+    out
+}
+
+fn describe(entry: &Entry<'_>) -> String {
     let mut text = format!("{:?}", entry.manager);
     if !entry.subresource.is_empty() {
         text.push_str(&format!(" with subresource {:?}", entry.subresource));
     }
     if !entry.apply {
         text.push_str(&format!(" using {}", entry.api_version));
-        if let Some(at) = entry.time {
-            text.push_str(&format!(" at {}", time::rfc3339(at)));
-        }
     }
     text
 }
 
-/// The fields that a configuration contains.
-fn field_set(value: &Value, place: Place<'_>, path: &mut Vec<String>, out: &mut Fields) -> Result<()> {
-    if place.atomic() {
-        out.insert(path);
-        return Ok(());
-    }
-    match (place.shape, value) {
-        (Shape::Struct(t), Value::Object(map)) => {
-            for (name, value) in map {
-                let Some(field) = t.field(name) else { continue };
-                path.push(format!("f:{name}"));
-                field_set(value, Place::of_field(field), path, out)?;
-                if value.is_null() || value.as_object().is_some_and(Map::is_empty) {
-                    out.insert(path);
-                }
-                path.pop();
-            }
-        }
-        (Shape::Map(inner), Value::Object(map)) => {
-            for (name, value) in map {
-                path.push(format!("f:{name}"));
-                field_set(value, Place::of_element(inner.shape()), path, out)?;
-                out.insert(path);
-                path.pop();
-            }
-        }
-        (Shape::List(inner), Value::Array(items)) => {
-            let mut seen = std::collections::HashSet::new();
-            for item in items {
-                let Some(element) = place.element(item) else {
-                    return Err(Status::bad_request(format!(
-                        "failed to create typed patch object: {}: associative list with keys has an element that \
-                         omits all key fields",
-                        text_of(path)
-                    )));
-                };
-                if !seen.insert(element.clone()) {
-                    path.push(element);
-                    return Err(Status::bad_request(format!(
-                        "failed to create typed patch object: {}: duplicate entries for key",
-                        text_of(path)
-                    )));
-                }
-                path.push(element);
-                field_set(item, Place::of_element(inner.shape()), path, out)?;
-                out.insert(path);
-                path.pop();
-            }
-        }
-        _ => {}
-    }
-    Ok(())
-}
-
-fn text_of(path: &[String]) -> String {
-    let mut set = Fields::default();
-    set.insert(path);
-    set.paths().concat()
-}
-
-/// `config` laid over `live`.
-fn merge(live: &Value, config: &Value, place: Place<'_>) -> Value {
-    if place.atomic() {
-        return config.clone();
-    }
-    match (place.shape, live, config) {
-        (Shape::Struct(_) | Shape::Map(_), Value::Object(old), Value::Object(new)) => {
-            let mut out = old.clone();
-            for (name, value) in new {
-                let Some(inner) = child_place(place.shape, name) else { continue };
-                let merged = match old.get(name) {
-                    Some(old) => merge(old, value, inner),
-                    None => value.clone(),
-                };
-                out.insert(name.clone(), merged);
-            }
-            Value::Object(out)
-        }
-        (Shape::List(inner), Value::Array(old), Value::Array(new)) => {
-            Value::Array(merge_list(old, new, place, Place::of_element(inner.shape())))
-        }
-        _ => config.clone(),
-    }
-}
-
-fn child_place<'t>(shape: Shape<'t>, name: &str) -> Option<Place<'t>> {
-    match shape {
-        Shape::Struct(t) => t.field(name).map(Place::of_field),
-        Shape::Map(inner) => Some(Place::of_element(inner.shape())),
-        _ => None,
-    }
-}
-
-/// Items of both, in the order of the configuration; items that only the live list has stay before
-/// the shared item they stood before.
-fn merge_list(old: &[Value], new: &[Value], place: Place<'_>, item: Place<'_>) -> Vec<Value> {
-    let keyed = |list: &[Value]| -> Vec<Option<String>> { list.iter().map(|v| place.element(v)).collect() };
-    let (old_keys, new_keys) = (keyed(old), keyed(new));
-    let merged = |index: usize| {
-        let value = &new[index];
-        match old_keys.iter().position(|k| k == &new_keys[index]) {
-            Some(live) if place.list_type() == ListType::Map => merge(&old[live], value, item),
-            _ => value.clone(),
+/// 409 with every conflict as a cause.
+fn refused(conflicts: Vec<Conflict<'_>>) -> Box<Status> {
+    let found: Vec<(String, Vec<String>)> = conflicts.into_iter().map(|c| (c.with, c.fields.paths())).collect();
+    let count: usize = found.iter().map(|(_, paths)| paths.len()).sum();
+    let message = match &found[..] {
+        [(with, paths)] if count == 1 => format!("Apply failed with 1 conflict: conflict with {with}: {}", paths[0]),
+        _ => {
+            let lines = found.iter().flat_map(|(with, paths)| {
+                let head = format!("conflicts with {with}:");
+                std::iter::once(head).chain(paths.iter().map(|path| format!("- {path}")))
+            });
+            format!("Apply failed with {count} conflicts: {}", lines.collect::<Vec<_>>().join("\n"))
         }
     };
-    let mut out = Vec::with_capacity(old.len() + new.len());
-    let (mut l, mut r) = (0, 0);
-    while l < old.len() || r < new.len() {
-        if l < old.len() && !new_keys.contains(&old_keys[l]) {
-            // Only the live list has it.
-            out.push(old[l].clone());
-            l += 1;
-        } else if r < new.len() {
-            if l < old.len() && old_keys[l] == new_keys[r] {
-                l += 1;
-            } else if l < old.len() && old_keys.contains(&new_keys[r]) {
-                // Shared, but the lists disagree on the order: the configuration's holds.
-                let passed = new_keys[..r].contains(&old_keys[l]);
-                if passed {
-                    l += 1;
-                    continue;
-                }
-            }
-            out.push(merged(r));
-            r += 1;
-        } else {
-            // Already written in the configuration's place.
-            l += 1;
-        }
-    }
-    out
+    found.iter().fold(Status::new(409, "Conflict", message), |status, (with, paths)| {
+        paths
+            .iter()
+            .fold(status, |status, path| status.cause("FieldManagerConflict", format!("conflict with {with}"), path))
+    })
 }
 
-/// Removes what `last` owned and nobody owns now.
-fn prune(value: &mut Value, place: Place<'_>, last: &Fields, owned: Option<&Fields>) {
-    if place.atomic() {
+/// What client-side apply set last and nobody changed since is kubectl's own: no conflict.
+fn forgive(conflicts: &mut Vec<Conflict<'_>>, live: Option<&Value>, schema: &Type, manager: &Manager) {
+    let Some(live) = live else { return };
+    let text = meta::annotation(live, LAST_APPLIED).unwrap_or_default();
+    let Ok(last) = serde_json::from_str::<Value>(text) else { return };
+    let place = Place::of_type(schema.get());
+    if meta::api_version(&last) != manager.api_version || typed::mistakes(&last, place).is_some() {
         return;
     }
-    let owned_below = |element: &str| owned.and_then(|o| o.below.get(element));
-    match (place.shape, value) {
-        (shape @ (Shape::Struct(_) | Shape::Map(_)), Value::Object(map)) => {
-            let named = matches!(shape, Shape::Struct(_));
-            map.retain(|name, value| {
-                let element = format!("f:{name}");
-                let Some(before) = last.below.get(&element) else { return true };
-                let now = owned_below(&element);
-                if now.is_none() && (before.own || named) {
-                    return false;
-                }
-                if let Some(inner) = child_place(shape, name) {
-                    prune(value, inner, before, now);
-                }
-                true
-            });
-        }
-        (Shape::List(inner), Value::Array(items)) => {
-            let item = Place::of_element(inner.shape());
-            items.retain_mut(|value| {
-                let Some(element) = place.element(value) else { return true };
-                let Some(before) = last.below.get(&element) else { return true };
-                let now = owned_below(&element);
-                if now.is_none() && before.own {
-                    return false;
-                }
-                prune(value, item, before, now);
-                true
-            });
-        }
-        _ => {}
+    let mut kept = typed::fields_of(&last, place, &[]);
+    kept.subtract(&compare(Some(&last), live, schema.get(), &[], Side::Decoded), ADDED | MODIFIED | REMOVED);
+    for conflict in conflicts.iter_mut() {
+        conflict.fields.subtract(&kept, OWN);
     }
+    conflicts.retain(|conflict| !conflict.fields.is_empty());
 }
 
-/// Used by the tests of the walk.
-#[cfg(test)]
-pub(super) fn set_of(value: &Value, t: TypeRef<'_>) -> Fields {
-    let mut set = Fields::default();
-    field_set(value, Place::of_type(t), &mut Vec::new(), &mut set).expect("a set");
-    set
+/// An object that client-side apply once wrote goes on saying what was applied last.
+fn keep_last_applied(merged: &mut Value, config: &Value) {
+    if meta::annotation(merged, LAST_APPLIED).is_none_or(str::is_empty) {
+        return;
+    }
+    let mut applied = config.clone();
+    if let Some(annotations) = applied.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
+        annotations.remove(LAST_APPLIED);
+    }
+    let text = go_json(&applied);
+    let mut size = text.len() + LAST_APPLIED.len();
+    let others = meta::annotations(merged).into_iter().filter(|(key, _)| key != LAST_APPLIED);
+    size += others.map(|(key, value)| key.len() + value.len()).sum::<usize>();
+    meta::set_annotation(merged, LAST_APPLIED, (size <= MAX_ANNOTATIONS).then_some(text.as_str()));
+}
+
+/// JSON as Go's encoder writes it: safe inside of HTML, with a line feed at the end.
+fn go_json(value: &Value) -> String {
+    let mut out = String::new();
+    for c in value.to_string().chars() {
+        match c {
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c => out.push(c),
+        }
+    }
+    out.push('\n');
+    out
 }

@@ -1,23 +1,24 @@
-//! What changed between two objects, as sets of fields, by the granularity the schema declares.
+//! What changed between two objects, as a set of fields, by the granularity the schema declares.
 //!
 //! Both objects are seen as the encoder would write them: a struct that is always written (`spec`,
-//! `resources: {}`) is there even when the tree lacks it.
+//! `resources: {}`) is there even when the tree lacks it. An object that a configuration was laid
+//! over is seen as it is: what the configuration says is there, also `null` and zero.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
+use super::element::Element;
 use super::fields::Fields;
+use super::place::Place;
 use crate::encode::{Emit, emit};
-use crate::schema::{Field, ListType, Scalar, Shape, TypeRef};
+use crate::schema::{Field, MAX_FIELDS, Scalar, Shape, TypeRef};
 
-/// The three sets.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Comparison {
-    pub(super) added: Fields,
-    pub(super) modified: Fields,
-    pub(super) removed: Fields,
-}
+/// The marks of the set: how a field changed. One that was doubled and is no more is added and removed.
+pub(super) const ADDED: u8 = 1;
+pub(super) const MODIFIED: u8 = 2;
+pub(super) const REMOVED: u8 = 4;
 
 /// A value as the encoder would write it.
 #[derive(Clone, Copy)]
@@ -27,157 +28,136 @@ enum Seen<'v> {
     Zero,
 }
 
-/// How the value at a place is owned.
-#[derive(Clone, Copy)]
-pub(super) struct Place<'t> {
-    pub(super) shape: Shape<'t>,
-    pub(super) field: Option<Field<'t>>,
+/// How the new object is to be seen.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Side {
+    /// Decoded by its schema.
+    Decoded,
+    /// With a configuration laid over it, as it was sent.
+    Merged,
 }
 
-impl<'t> Place<'t> {
-    pub(super) fn of_type(t: TypeRef<'t>) -> Self {
-        Self { shape: Shape::Struct(t), field: None }
-    }
-
-    pub(super) fn of_field(field: Field<'t>) -> Self {
-        Self { shape: field.shape(), field: Some(field) }
-    }
-
-    pub(super) fn of_element(shape: Shape<'t>) -> Self {
-        Self { shape, field: None }
-    }
-
-    pub(super) fn list_type(self) -> ListType {
-        self.field.map_or(ListType::Atomic, Field::list_type)
-    }
-
-    /// Owned as a whole.
-    pub(super) fn atomic(self) -> bool {
-        match (self.field, self.shape) {
-            (_, Shape::Scalar(_) | Shape::Raw | Shape::OrArray(_) | Shape::OrBool(_) | Shape::OrStrings(_)) => true,
-            (Some(field), Shape::Struct(_) | Shape::Map(_)) => field.atomic(),
-            (None, Shape::Struct(t)) => t.atomic(),
-            (None, Shape::Map(_)) => false,
-            (_, Shape::List(_)) => self.list_type() == ListType::Atomic,
-        }
-    }
-
-    /// The path element of an item of the list; `None` when it has none of the keys.
-    pub(super) fn element(self, item: &Value) -> Option<String> {
-        let Shape::List(inner) = self.shape else { return None };
-        match (self.list_type(), inner.shape(), self.field) {
-            (ListType::Set, ..) => Some(format!("v:{item}")),
-            (ListType::Map, Shape::Struct(t), Some(field)) => {
-                let mut keys = Map::new();
-                for key in field.list_keys() {
-                    let given = item.get(key).filter(|v| !v.is_null()).cloned();
-                    let default = || {
-                        let field = t.field(key)?;
-                        if let Some(json) = field.default_json() {
-                            return serde_json::from_str(json).ok();
-                        }
-                        // Keys that are always written are never absent.
-                        match emit(field, field.shape(), None, false) {
-                            Emit::Zero => zero_scalar(field.shape()),
-                            _ => None,
-                        }
-                    };
-                    if let Some(value) = given.or_else(default) {
-                        keys.insert(key.to_owned(), value);
-                    }
-                }
-                if keys.is_empty() { None } else { Some(format!("k:{}", Value::Object(keys))) }
-            }
-            _ => None,
-        }
-    }
-}
-
-fn zero_scalar(shape: Shape<'_>) -> Option<Value> {
-    match shape {
-        Shape::Scalar(Scalar::String) => Some(Value::from("")),
-        Shape::Scalar(Scalar::Int32 | Scalar::Int64) => Some(Value::from(0)),
-        _ => None,
-    }
-}
-
-/// Compares two objects of the type; `None` is an object that does not exist yet.
-pub(super) fn compare(old: Option<&Value>, new: &Value, t: TypeRef<'_>) -> Comparison {
-    let mut walk = Walk { path: Vec::new(), out: Comparison::default() };
+/// Compares two objects of the type; `None` is an object that does not exist yet. What is at or below
+/// one of the paths of field names in `skip` is not looked at.
+pub(super) fn compare<'a>(
+    old: Option<&'a Value>,
+    new: &'a Value,
+    t: TypeRef<'a>,
+    skip: &[&[&str]],
+    side: Side,
+) -> Fields<'a> {
+    let walk = Walk { merged: side == Side::Merged };
     let old = old.map_or(Seen::Zero, Seen::Value);
-    walk.visit(Place::of_type(t), Some(old), Some(Seen::Value(new)));
-    walk.out
+    let mut out = walk.visit(Place::of_type(t), Some(old), Some(Seen::Value(new)), skip);
+    out.mark = 0;
+    out
 }
 
 struct Walk {
-    path: Vec<String>,
-    out: Comparison,
+    merged: bool,
 }
 
 impl Walk {
-    fn visit(&mut self, place: Place<'_>, old: Option<Seen<'_>>, new: Option<Seen<'_>>) {
+    fn visit<'a>(
+        &self,
+        place: Place<'a>,
+        old: Option<Seen<'a>>,
+        new: Option<Seen<'a>>,
+        skip: &[&[&str]],
+    ) -> Fields<'a> {
         if let (Some(Seen::Value(a)), Some(Seen::Value(b))) = (old, new)
             && a == b
         {
-            return;
+            return Fields::default();
         }
-        let empty = is_empty(place.shape, old) && is_empty(place.shape, new);
+        let said = self.merged && entries(new).is_some_and(|map| !map.is_empty());
+        let empty = !said && is_empty(place.shape, new) && is_empty(place.shape, old);
         let leaf = empty || place.atomic();
+        let mut out = Fields::default();
         if !leaf {
             match place.shape {
-                Shape::Struct(t) => self.object(t, old, new),
-                Shape::Map(inner) => self.map(inner.shape(), old, new),
-                Shape::List(_) => self.list(place, old, new),
+                Shape::Struct(t) => self.object(t, old, new, skip, &mut out),
+                Shape::Map(inner) => self.map(inner.shape(), old, new, &mut out),
+                Shape::List(_) => self.list(place, old, new, &mut out),
                 _ => {}
             }
         }
+        out.mark = match (old, new) {
+            (None, Some(_)) => ADDED,
+            (Some(_), None) => REMOVED,
+            (Some(a), Some(b)) if leaf && self.differ(place.shape, a, b, empty) => MODIFIED,
+            _ => 0,
+        };
+        out
+    }
+
+    /// Whether a value that is owned as a whole is another one now.
+    fn differ(&self, shape: Shape<'_>, old: Seen<'_>, new: Seen<'_>, empty: bool) -> bool {
         match (old, new) {
-            (None, Some(_)) => self.out.added.insert(&self.path),
-            (Some(_), None) => self.out.removed.insert(&self.path),
-            (Some(a), Some(b)) if leaf && !empty && !equal(place.shape, a, b) => self.out.modified.insert(&self.path),
-            _ => {}
+            (Seen::Zero, Seen::Zero) => false,
+            // `null` in a configuration takes away what is there, be it empty.
+            (Seen::Value(a), Seen::Value(b)) if self.merged => !same(a, b),
+            _ if empty => false,
+            (Seen::Value(a), Seen::Value(b)) => !(same(a, b) || (is_zero(shape, a) && is_zero(shape, b))),
+            (Seen::Zero, Seen::Value(v)) | (Seen::Value(v), Seen::Zero) => !is_zero(shape, v),
         }
     }
 
-    fn object(&mut self, t: TypeRef<'_>, old: Option<Seen<'_>>, new: Option<Seen<'_>>) {
+    fn object<'a>(
+        &self,
+        t: TypeRef<'a>,
+        old: Option<Seen<'a>>,
+        new: Option<Seen<'a>>,
+        skip: &[&[&str]],
+        out: &mut Fields<'a>,
+    ) {
         let metadata = t.name() == "ObjectMeta";
-        for field in t.fields() {
+        let (befores, afters) = (slots(t, old), slots(t, new));
+        for ((field, before), after) in t.fields().zip(befores).zip(afters) {
+            let a = old.and_then(|_| seen(field, before));
+            let b = new.and_then(|_| match after {
+                // Of what only the configuration has, nothing is there but what it says.
+                _ if self.merged && (after.is_some() || old.is_none()) => after.map(Seen::Value),
+                _ => seen(field, after),
+            });
             // Who owns what is not itself owned.
-            if metadata && field.name() == "managedFields" {
+            if (a.is_none() && b.is_none()) || (metadata && field.name() == "managedFields") {
                 continue;
             }
-            let (a, b) = (child(field, old), child(field, new));
-            if a.is_none() && b.is_none() {
+            let below: Vec<&[&str]> =
+                skip.iter().filter(|path| path.first() == Some(&field.name())).map(|path| &path[1..]).collect();
+            if below.iter().any(|path| path.is_empty()) {
                 continue;
             }
-            self.path.push(format!("f:{}", field.name()));
-            self.visit(Place::of_field(field), a, b);
-            self.path.pop();
+            let changed = self.visit(Place::of_field(field), a, b, &below);
+            out.push(Element::Field(Cow::Borrowed(field.name())), changed);
         }
+        out.settle();
     }
 
-    fn map(&mut self, shape: Shape<'_>, old: Option<Seen<'_>>, new: Option<Seen<'_>>) {
-        let (empty, other) = (Map::new(), Map::new());
-        let (old, new) = (entries(old).unwrap_or(&empty), entries(new).unwrap_or(&other));
-        for key in old.keys().chain(new.keys().filter(|k| !old.contains_key(*k))) {
-            self.path.push(format!("f:{key}"));
-            let place = Place::of_element(shape);
-            self.visit(place, old.get(key).map(Seen::Value), new.get(key).map(Seen::Value));
-            self.path.pop();
+    fn map<'a>(&self, shape: Shape<'a>, old: Option<Seen<'a>>, new: Option<Seen<'a>>, out: &mut Fields<'a>) {
+        let (old, new) = (entries(old), entries(new));
+        let of = |map: Option<&'a Map<String, Value>>, key: &str| map.and_then(|m| m.get(key)).map(Seen::Value);
+        let keys = old.into_iter().flat_map(Map::keys);
+        let more = new.into_iter().flat_map(Map::keys).filter(|key| old.is_none_or(|m| !m.contains_key(*key)));
+        for key in keys.chain(more) {
+            let changed = self.visit(Place::of_element(shape), of(old, key), of(new, key), &[]);
+            out.push(Element::Field(Cow::Borrowed(key)), changed);
         }
+        out.settle();
     }
 
-    /// Items are paired by their path element. Items that share one are seen as one atomic value.
-    fn list(&mut self, place: Place<'_>, old: Option<Seen<'_>>, new: Option<Seen<'_>>) {
-        let Shape::List(inner) = place.shape else { return };
-        let item = Place::of_element(inner.shape());
-        let mut order: Vec<String> = Vec::new();
-        let mut pairs: HashMap<String, (Vec<&Value>, Vec<&Value>)> = HashMap::new();
+    /// Items are paired by what they are called. Items that are called the same are seen as one
+    /// atomic value.
+    fn list<'a>(&self, place: Place<'a>, old: Option<Seen<'a>>, new: Option<Seen<'a>>, out: &mut Fields<'a>) {
+        let Some(item) = place.item() else { return };
+        let mut order: Vec<Element<'a>> = Vec::new();
+        let mut pairs: HashMap<Element<'a>, (Vec<&Value>, Vec<&Value>)> = HashMap::new();
         for (side, list) in [(0, items(old)), (1, items(new))] {
             for value in list {
-                let Some(element) = place.element(value) else { continue };
-                let pair = pairs.entry(element.clone()).or_insert_with(|| {
-                    order.push(element);
+                let Ok(element) = place.element(value) else { continue };
+                let pair = pairs.entry(element).or_insert_with_key(|element| {
+                    order.push(element.clone());
                     Default::default()
                 });
                 if side == 0 { &mut pair.0 } else { &mut pair.1 }.push(value);
@@ -185,43 +165,54 @@ impl Walk {
         }
         for element in order {
             let Some((old, new)) = pairs.remove(&element) else { continue };
-            self.path.push(element);
-            match (&old[..], &new[..]) {
-                (old @ ([] | [_]), new @ ([] | [_])) => {
-                    self.visit(item, old.first().map(|v| Seen::Value(v)), new.first().map(|v| Seen::Value(v)));
-                }
+            let one = |list: &[&'a Value]| list.first().map(|value| Seen::Value(value));
+            let changed = match (&old[..], &new[..]) {
+                (old @ ([] | [_]), new @ ([] | [_])) => self.visit(item, one(old), one(new), &[]),
                 ([_, _, ..], [_, _, ..]) => {
-                    if old != new {
-                        self.out.modified.insert(&self.path);
-                    }
+                    let same = old.len() == new.len() && old.iter().zip(&new).all(|(a, b)| same(a, b));
+                    Fields { mark: if same { 0 } else { MODIFIED }, below: Vec::new() }
                 }
                 ([_, _, ..], new) => {
-                    if let Some(value) = new.first() {
-                        self.visit(item, None, Some(Seen::Value(value)));
-                    }
-                    self.out.removed.insert(&self.path);
+                    let mut changed = one(new).map(|v| self.visit(item, None, Some(v), &[])).unwrap_or_default();
+                    changed.mark |= REMOVED;
+                    changed
                 }
                 (old, _) => {
-                    if let Some(value) = old.first() {
-                        self.visit(item, Some(Seen::Value(value)), None);
-                    }
-                    self.out.added.insert(&self.path);
+                    let mut changed = one(old).map(|v| self.visit(item, Some(v), None, &[])).unwrap_or_default();
+                    changed.mark |= ADDED;
+                    changed
                 }
-            }
-            self.path.pop();
+            };
+            out.push(element, changed);
         }
+        out.settle();
     }
 }
 
-fn child<'v>(field: Field<'_>, parent: Option<Seen<'v>>) -> Option<Seen<'v>> {
-    let value = match parent? {
-        Seen::Value(value) => value.get(field.name()),
-        Seen::Zero => None,
-    };
+/// The values of a struct by the positions of their fields.
+fn slots<'v>(t: TypeRef<'_>, parent: Option<Seen<'v>>) -> [Option<&'v Value>; MAX_FIELDS] {
+    let mut slots = [None; MAX_FIELDS];
+    for (name, value) in entries(parent).into_iter().flatten() {
+        if let Some(position) = t.position(name) {
+            slots[position] = Some(value);
+        }
+    }
+    slots
+}
+
+/// A field of a struct that is there, as the encoder would write it.
+fn seen<'v>(field: Field<'_>, value: Option<&'v Value>) -> Option<Seen<'v>> {
     match emit(field, field.shape(), value, false) {
         Emit::Nothing => None,
         Emit::Value(value) => Some(Seen::Value(value)),
         Emit::Zero => Some(Seen::Zero),
+    }
+}
+
+fn child<'v>(field: Field<'_>, parent: Option<Seen<'v>>) -> Option<Seen<'v>> {
+    match parent? {
+        Seen::Value(value) => seen(field, value.get(field.name())),
+        Seen::Zero => seen(field, None),
     }
 }
 
@@ -242,6 +233,7 @@ fn items(seen: Option<Seen<'_>>) -> &[Value] {
 /// Nothing is written inside of it.
 fn is_empty(shape: Shape<'_>, seen: Option<Seen<'_>>) -> bool {
     match shape {
+        _ if matches!(seen, Some(Seen::Value(Value::Null))) => true,
         Shape::Struct(t) => t.fields().all(|f| child(f, seen).is_none()),
         Shape::Map(_) => entries(seen).is_none_or(Map::is_empty),
         Shape::List(_) => items(seen).is_empty(),
@@ -249,11 +241,15 @@ fn is_empty(shape: Shape<'_>, seen: Option<Seen<'_>>) -> bool {
     }
 }
 
-fn equal(shape: Shape<'_>, a: Seen<'_>, b: Seen<'_>) -> bool {
+/// Equal in value: `1` and `1.0` are.
+pub(super) fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
-        (Seen::Zero, Seen::Zero) => true,
-        (Seen::Value(a), Seen::Value(b)) => a == b || (is_zero(shape, a) && is_zero(shape, b)),
-        (Seen::Zero, Seen::Value(v)) | (Seen::Value(v), Seen::Zero) => is_zero(shape, v),
+        (Value::Number(x), Value::Number(y)) => x == y || x.as_f64() == y.as_f64(),
+        (Value::Array(x), Value::Array(y)) => x.len() == y.len() && x.iter().zip(y).all(|(a, b)| same(a, b)),
+        (Value::Object(x), Value::Object(y)) => {
+            x.len() == y.len() && x.iter().zip(y).all(|((k, a), (l, b))| k == l && same(a, b))
+        }
+        _ => a == b,
     }
 }
 

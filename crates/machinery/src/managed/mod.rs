@@ -3,42 +3,57 @@
 //! Every write by an ordinary verb is an `Update`: the fields it changes or adds go to its manager
 //! and leave all others, the fields it removes leave everybody. An apply patch owns what it contains
 //! ([`apply`]).
+//!
+//! ```text
+//! a creates {replicas: 1, image: x}     a: replicas image
+//! b updates  image: y                   a: replicas          b: image
+//! c applies  replicas: 1                a: replicas          b: image     c: replicas     (shared)
+//! c applies  image: z                   409, b has it; forced: a: replicas     c: image
+//! ```
 
 mod apply;
 mod compare;
+pub mod config;
+mod element;
+mod entry;
 mod fields;
+mod merge;
+#[cfg(test)]
+mod model;
+mod place;
+mod raw;
+mod scale;
 #[cfg(test)]
 mod tests;
-
-use std::cmp::Ordering;
+mod typed;
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-pub use apply::{Applied, Conflict, apply};
+pub use apply::apply;
 pub use fields::Fields;
+pub(crate) use raw::fields_json;
+pub use raw::{expand, from_slice};
+pub use scale::{of_parent, of_scale};
 
-use crate::schema::{Type, TypeRef};
-use crate::time;
-
-/// More managers that update than this are merged into one, the oldest first.
-const MAX_UPDATERS: usize = 10;
-const ANCIENT: &str = "ancient-changes";
+use self::compare::{ADDED, MODIFIED, REMOVED, Side};
+use self::entry::Entry;
+use crate::schema::Type;
 
 /// Paths nobody owns.
 const UNOWNED: &[&[&str]] = &[
-    &["f:apiVersion"],
-    &["f:kind"],
-    &["f:metadata"],
-    &["f:metadata", "f:name"],
-    &["f:metadata", "f:namespace"],
-    &["f:metadata", "f:creationTimestamp"],
-    &["f:metadata", "f:selfLink"],
-    &["f:metadata", "f:uid"],
-    &["f:metadata", "f:clusterName"],
-    &["f:metadata", "f:generation"],
-    &["f:metadata", "f:managedFields"],
-    &["f:metadata", "f:resourceVersion"],
+    &["apiVersion"],
+    &["kind"],
+    &["metadata"],
+    &["metadata", "name"],
+    &["metadata", "namespace"],
+    &["metadata", "creationTimestamp"],
+    &["metadata", "selfLink"],
+    &["metadata", "uid"],
+    &["metadata", "clusterName"],
+    &["metadata", "generation"],
+    &["metadata", "managedFields"],
+    &["metadata", "resourceVersion"],
 ];
 
 /// Who writes, and when.
@@ -48,83 +63,24 @@ pub struct Manager {
     pub name: String,
     /// The version the request was made in: `apps/v1`.
     pub api_version: String,
+    /// Other versions the same objects are served in. What is owned in them stays as it is; what is
+    /// owned in yet others is dropped.
+    pub also: &'static [&'static str],
     /// `status`, `scale`, …; empty for the object itself.
     pub subresource: String,
+    /// What this door does not let in, and so does not own: paths of field names.
+    pub reset: &'static [&'static [&'static str]],
     pub now: Timestamp,
 }
 
-/// One entry of `managedFields`.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Entry {
-    manager: String,
-    apply: bool,
-    api_version: String,
-    subresource: String,
-    time: Option<Timestamp>,
-    fields: Fields,
-}
-
-impl Entry {
-    /// Entries with the same identity are one.
-    fn is_of(&self, manager: &Manager, apply: bool) -> bool {
-        self.apply == apply
-            && self.manager == manager.name
-            && self.subresource == manager.subresource
-            && (apply || self.api_version == manager.api_version)
+impl Manager {
+    fn name(&self) -> &str {
+        if self.name.is_empty() { "unknown" } else { &self.name }
     }
 
-    fn read(value: &Value) -> Option<Self> {
-        let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let apply = match value.get("operation").and_then(Value::as_str) {
-            Some("Apply") => true,
-            Some("Update") => false,
-            _ => return None,
-        };
-        if !matches!(value.get("fieldsType").and_then(Value::as_str), Some("FieldsV1")) {
-            return None;
-        }
-        let fields = match value.get("fieldsV1") {
-            Some(fields) => Fields::from_json(fields)?,
-            None => Fields::default(),
-        };
-        Some(Self {
-            manager: text("manager"),
-            apply,
-            api_version: text("apiVersion"),
-            subresource: text("subresource"),
-            time: value.get("time").and_then(Value::as_str).and_then(time::parse),
-            fields,
-        })
-    }
-
-    fn write(&self) -> Value {
-        let mut map = Map::new();
-        let mut text = |key: &str, value: &str| {
-            if !value.is_empty() {
-                map.insert(key.to_owned(), Value::String(value.to_owned()));
-            }
-        };
-        text("manager", &self.manager);
-        text("operation", if self.apply { "Apply" } else { "Update" });
-        text("apiVersion", &self.api_version);
-        text("subresource", &self.subresource);
-        text("fieldsType", "FieldsV1");
-        if let Some(at) = self.time {
-            text("time", &time::rfc3339(at));
-        }
-        map.insert("fieldsV1".to_owned(), self.fields.to_json());
-        Value::Object(map)
-    }
-
-    fn order(&self, other: &Self) -> Ordering {
-        let seconds = |e: &Self| e.time.map_or(0, Timestamp::as_second);
-        other
-            .apply
-            .cmp(&self.apply)
-            .then_with(|| seconds(self).cmp(&seconds(other)))
-            .then_with(|| self.manager.cmp(&other.manager))
-            .then_with(|| self.api_version.cmp(&other.api_version))
-            .then_with(|| self.subresource.cmp(&other.subresource))
+    /// The entries that count: those in a version that is served.
+    fn served(&self, entries: &mut Vec<Entry<'_>>) {
+        entries.retain(|e| e.api_version == self.api_version || self.also.contains(&e.api_version.as_ref()));
     }
 }
 
@@ -132,58 +88,51 @@ impl Entry {
 /// the kind's own preparation change it (what they change is nobody's); `old` is the stored object,
 /// `None` when it is created. Sets `metadata.managedFields` of `new`.
 ///
-/// A client may edit the list; one it does not send is taken from `old`, and `[{}]` clears it.
+/// A client may edit the list. One it does not send, or that cannot be read, is taken from `old`;
+/// `[{}]` and `[]` clear it, and then nothing is recorded until somebody applies.
 pub fn update(old: Option<&Value>, new: &mut Value, schema: &Type, manager: &Manager) {
-    let t = schema.get();
-    let mut entries = start(old, new, manager);
-    let mut changed = compare::compare(old, new, t);
-    ignore_other_half(&mut changed, t, manager);
-
-    let mut taken = changed.added.clone();
-    taken.union(&changed.modified);
-    for entry in &mut entries {
-        entry.fields.subtract(&taken);
-        entry.fields.subtract(&changed.removed);
-    }
-    let mut own = taken;
-    own.subtract(&changed.removed);
-    strip(&mut own);
-    if !own.is_empty() {
-        match entries.iter_mut().find(|e| e.is_of(manager, false)) {
-            Some(entry) => {
-                entry.fields.union(&own);
-                entry.time = Some(manager.now);
-            }
-            None => entries.push(Entry {
-                manager: manager.name.clone(),
-                apply: false,
-                api_version: manager.api_version.clone(),
-                subresource: manager.subresource.clone(),
-                time: Some(manager.now),
-                fields: own,
-            }),
-        }
-    }
-    finish(new, entries);
+    let list = updated(old, new, schema, manager);
+    set_managed_fields(new, list);
 }
 
-/// True when the two objects differ in nothing but the times of `managedFields` (and the
-/// resourceVersion): such a write changes nothing.
-pub fn differs_only_in_times(old: &Value, new: &Value) -> bool {
-    let strip = |object: &Value| {
-        let mut object = object.clone();
-        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-            metadata.remove("resourceVersion");
-            if let Some(Value::Array(entries)) = metadata.get_mut("managedFields") {
-                for entry in entries.iter_mut().filter_map(Value::as_object_mut) {
-                    entry.remove("time");
-                }
-                entries.sort_by_cached_key(Value::to_string);
+fn updated(old: Option<&Value>, new: &Value, schema: &Type, manager: &Manager) -> Vec<Value> {
+    let mut entries = start(old, new, manager);
+    if entries.is_empty() && old.is_some() {
+        return Vec::new();
+    }
+    record(&mut entries, old, new, schema, manager);
+    written(entries)
+}
+
+/// What an update does to the entries.
+fn record<'a>(
+    entries: &mut Vec<Entry<'a>>,
+    old: Option<&'a Value>,
+    new: &'a Value,
+    schema: &'a Type,
+    manager: &'a Manager,
+) {
+    manager.served(entries);
+    let changed = compare::compare(old, new, schema.get(), manager.reset, Side::Decoded);
+    for entry in entries.iter_mut().filter(|e| e.api_version == manager.api_version) {
+        entry.lose(&changed, ADDED | MODIFIED | REMOVED);
+    }
+    entries.retain(|e| !e.is_empty());
+    let mut own = changed.select(ADDED | MODIFIED);
+    strip(&mut own);
+    if !own.is_empty() {
+        // Scales are recorded without a time.
+        let at = (manager.subresource != "scale").then_some(manager.now);
+        let fresh = Entry::new(manager, false, at, own);
+        match entries.iter_mut().find(|e| e.same_identity(&fresh)) {
+            Some(entry) => {
+                let mut fresh = fresh;
+                entry.add(fresh.fields(), at);
             }
+            None => entries.push(fresh),
         }
-        object
-    };
-    strip(old) == strip(new)
+    }
+    entry::cap(entries);
 }
 
 fn managed_fields(object: &Value) -> Option<&Vec<Value>> {
@@ -191,108 +140,45 @@ fn managed_fields(object: &Value) -> Option<&Vec<Value>> {
 }
 
 /// The entries the update starts from.
-fn start(old: Option<&Value>, new: &Value, manager: &Manager) -> Vec<Entry> {
-    let read = |object: &Value| -> Option<Vec<Entry>> {
-        managed_fields(object).map_or(Some(Vec::new()), |list| list.iter().map(Entry::read).collect())
-    };
-    let of_old = || old.and_then(read).unwrap_or_default();
+fn start<'a>(old: Option<&'a Value>, new: &'a Value, manager: &Manager) -> Vec<Entry<'a>> {
+    let of_old = || old.map(Entry::stored).unwrap_or_default();
     // A subresource does not take the list from the client.
     if !manager.subresource.is_empty() {
         return of_old();
     }
-    if let Some([Value::Object(only)]) = managed_fields(new).map(Vec::as_slice)
-        && only.is_empty()
-    {
-        return Vec::new();
+    match managed_fields(new).map(Vec::as_slice) {
+        Some([]) => return Vec::new(),
+        Some([Value::Object(only)]) if only.is_empty() => return Vec::new(),
+        _ => {}
     }
-    match read(new) {
-        Some(entries) if entries.iter().any(|e| !e.fields.is_empty()) => merge_same(entries),
+    match Entry::sent(new, old) {
+        Some(entries) if !entries.is_empty() => entries,
         _ => of_old(),
     }
 }
 
-/// A client may send two entries with one identity; they become one.
-fn merge_same(entries: Vec<Entry>) -> Vec<Entry> {
-    let mut out: Vec<Entry> = Vec::with_capacity(entries.len());
-    for entry in entries {
-        let same = out.iter_mut().find(|e| {
-            e.apply == entry.apply
-                && e.manager == entry.manager
-                && e.subresource == entry.subresource
-                && (e.apply || e.api_version == entry.api_version)
-        });
-        match same {
-            Some(first) => first.fields.union(&entry.fields),
-            None => out.push(entry),
-        }
-    }
-    out
-}
-
-/// A write to the object owns nothing of `status`; a write to `status` nothing of `spec`: what it says
-/// of the other half is dropped later.
-fn ignore_other_half(changed: &mut compare::Comparison, t: TypeRef<'_>, manager: &Manager) {
-    let other: &[&str] = match manager.subresource.as_str() {
-        "status" => &["f:spec"],
-        _ if t.field("status").is_some() => &["f:status"],
-        _ => return,
-    };
-    for set in [&mut changed.added, &mut changed.modified, &mut changed.removed] {
-        set.remove_below(other);
-    }
-}
-
-fn strip(fields: &mut Fields) {
-    fields.own = false;
+fn strip(fields: &mut Fields<'_>) {
+    fields.mark = 0;
     for path in UNOWNED {
         fields.remove_exact(path);
     }
 }
 
-/// Drops empty entries, caps the number of updaters, sorts, and writes the list.
-fn finish(object: &mut Value, mut entries: Vec<Entry>) {
-    entries.retain(|e| !e.fields.is_empty());
-    cap(&mut entries);
+/// The list, without what owns nothing, in its order.
+fn written(mut entries: Vec<Entry<'_>>) -> Vec<Value> {
+    entries.retain(|e| !e.is_empty());
     entries.sort_by(Entry::order);
+    entries.iter().map(Entry::write).collect()
+}
+
+/// Gives an object the entries; without any it has no list.
+pub fn set_managed_fields(object: &mut Value, list: Vec<Value>) {
     let Some(object) = object.as_object_mut() else { return };
     let metadata = object.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
     let Some(metadata) = metadata.as_object_mut() else { return };
-    if entries.is_empty() {
+    if list.is_empty() {
         metadata.remove("managedFields");
     } else {
-        let list = entries.iter().map(Entry::write).collect();
         metadata.insert("managedFields".to_owned(), Value::Array(list));
     }
-}
-
-fn cap(entries: &mut Vec<Entry>) {
-    let mut count = entries.iter().filter(|e| !e.apply).count();
-    if count <= MAX_UPDATERS {
-        return;
-    }
-    entries.sort_by(Entry::order);
-    let first_update = entries.iter().position(|e| !e.apply).unwrap_or(0);
-    let mut kept: Vec<Entry> = entries.drain(..first_update).collect();
-    let mut rest = Vec::new();
-    let mut buckets: Vec<Entry> = Vec::new();
-    for mut entry in entries.drain(..) {
-        let bucket = buckets.iter_mut().find(|b| b.api_version == entry.api_version);
-        match bucket {
-            Some(bucket) if count > MAX_UPDATERS => {
-                bucket.fields.union(&entry.fields);
-                bucket.time = entry.time;
-                ANCIENT.clone_into(&mut bucket.manager);
-                bucket.subresource.clear();
-                count -= 1;
-            }
-            None if count > MAX_UPDATERS => buckets.push(entry),
-            _ => {
-                entry.apply = false;
-                rest.push(entry);
-            }
-        }
-    }
-    kept.append(&mut buckets);
-    kept.append(&mut rest);
-    *entries = merge_same(kept);
 }

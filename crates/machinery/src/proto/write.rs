@@ -69,6 +69,12 @@ fn write_field(out: &mut Vec<u8>, field: Field<'_>, value: Option<&Value>) {
         }
         (_, None) if field.pointer() => {}
         (_, None) => zero(out, tag, shape),
+        // Sets of fields are carried as their text.
+        (Shape::Raw, Some(value)) if field.name() == "fieldsV1" => {
+            let at = wire::begin(out, tag);
+            wire::bytes(out, 1, crate::managed::fields_json(value).as_bytes());
+            wire::end(out, at);
+        }
         (_, Some(value)) => element(out, tag, shape, value),
     }
 }
