@@ -8,7 +8,7 @@ use apiserver::cacher::Limits;
 use apiserver::{ApiServer, Config, authn};
 use http_body_util::BodyExt;
 use kinds::kind::ClusterOptions;
-use kinds::{AnyKind, Ctx, User, Verb};
+use kinds::{Ctx, User, Verb};
 use machinery::managed::{self, Manager};
 use machinery::{decode, encode};
 use serde_json::{Value, json};

@@ -47,11 +47,16 @@ pub fn apply(live: Option<&Value>, config: &Value, schema: &Type, manager: &Mana
     if let Some(mut last) = last.clone()
         && last.api_version == manager.api_version
     {
-        let mut owned = own.fields().clone();
-        for entry in entries.iter_mut().filter(|e| e.api_version == manager.api_version) {
-            owned.union(entry.fields());
+        let mut lost = last.fields().clone();
+        lost.subtract(own.fields(), OWN);
+        // Who says all that was said before takes nothing away.
+        if !lost.is_empty() {
+            let mut owned = own.fields().clone();
+            for entry in entries.iter_mut().filter(|e| e.api_version == manager.api_version) {
+                owned.union(entry.fields());
+            }
+            prune(&mut merged, place, last.fields(), &owned);
         }
-        prune(&mut merged, place, last.fields(), &owned);
     }
 
     let changed = compare(live, &merged, schema.get(), manager.reset, Side::Merged);
@@ -67,7 +72,7 @@ pub fn apply(live: Option<&Value>, config: &Value, schema: &Type, manager: &Mana
     for entry in entries.iter_mut().filter(|e| e.api_version == manager.api_version) {
         entry.lose(&changed, ADDED | MODIFIED | REMOVED);
     }
-    let unchanged = live.is_some_and(|live| same(live, &merged));
+    let unchanged = changed.is_empty() && live.is_some_and(|live| same(live, &merged));
     own.time = if unchanged { last.and_then(|last| last.time) } else { Some(manager.now) };
     strip(own.fields());
     entries.push(own);

@@ -89,6 +89,12 @@ impl<'a> Element<'a> {
         };
         out.push('"');
         out.push_str(kind);
+        // Names of fields need no escaping.
+        if !text.bytes().any(|b| b < b' ' || b == b'"' || b == b'\\') {
+            out.push_str(text);
+            out.push('"');
+            return;
+        }
         for c in text.chars() {
             match c {
                 '"' => out.push_str("\\\""),

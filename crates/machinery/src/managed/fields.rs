@@ -52,7 +52,7 @@ impl<'a> Fields<'a> {
         if self.below.windows(2).all(|pair| pair[0].0 < pair[1].0) {
             return;
         }
-        self.below.sort_by(|(a, _), (b, _)| a.cmp(b));
+        self.below.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         let mut out: Vec<(Element<'a>, Self)> = Vec::with_capacity(self.below.len());
         for (element, child) in std::mem::take(&mut self.below) {
             match out.last_mut() {
@@ -110,13 +110,17 @@ impl<'a> Fields<'a> {
     }
 
     /// What has one of the marks, as a set of owned fields.
-    pub(super) fn select(&self, marks: u8) -> Self {
-        let mut out = Self { mark: if self.mark & marks != 0 { OWN } else { 0 }, below: Vec::new() };
-        out.below.reserve_exact(self.below.len());
-        for (element, child) in &self.below {
-            out.push(element.clone(), child.select(marks));
-        }
-        out
+    pub(super) fn select(mut self, marks: u8) -> Self {
+        self.keep(marks);
+        self
+    }
+
+    fn keep(&mut self, marks: u8) {
+        self.mark = if self.mark & marks != 0 { OWN } else { 0 };
+        self.below.retain_mut(|(_, child)| {
+            child.keep(marks);
+            !child.is_empty()
+        });
     }
 
     /// Takes out one path of field names, leaving what is below it.

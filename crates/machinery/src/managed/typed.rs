@@ -46,6 +46,12 @@ impl Check {
         self.path.truncate(length);
     }
 
+    fn field(&mut self, name: &str, check: impl FnOnce(&mut Self)) {
+        self.path.push('.');
+        self.below(name, check);
+        self.path.pop();
+    }
+
     fn value(&mut self, value: &Value, place: Place<'_>) {
         if value.is_null() {
             return;
@@ -59,9 +65,9 @@ impl Check {
                 for (name, value) in map {
                     let Some(inner) = place.child(name) else {
                         // Upstream looks at nothing more of this object.
-                        return self.below(&format!(".{name}"), |check| check.wrong("field not declared in schema"));
+                        return self.field(name, |check| check.wrong("field not declared in schema"));
                     };
-                    self.below(&format!(".{name}"), |check| check.value(value, inner));
+                    self.field(name, |check| check.value(value, inner));
                 }
             }
             Shape::List(_) => {
