@@ -42,7 +42,10 @@ impl Apply {
             (Some(duplicate), Validation::Strict) => {
                 return Err(Status::bad_request(format!("error strict decoding YAML: {duplicate}")));
             }
-            (Some(duplicate), Validation::Warn) => vec![duplicate],
+            // One warning a key: the first line is what they have in common.
+            (Some(duplicate), Validation::Warn) => {
+                duplicate.lines().skip(1).map(|line| line.trim().to_owned()).collect()
+            }
             _ => Vec::new(),
         };
         let unmanaged = WriteOptions { manager: String::new(), ..options.clone() };
