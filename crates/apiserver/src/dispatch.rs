@@ -21,11 +21,21 @@ pub async fn dispatch(call: &Call) -> status::Result<Response> {
     let Some(resource) = call.server.catalogue.find(&info.group, &info.version, &info.resource) else {
         return Ok(not_found());
     };
+    let mut response = serve(call, &resource).await?;
+    let deprecation = resource.shape().deprecation;
+    if !deprecation.is_empty() {
+        encode::warn(&mut response, &[deprecation.to_owned()]);
+    }
+    Ok(response)
+}
+
+async fn serve(call: &Call, resource: &Resource) -> status::Result<Response> {
+    let info = &call.info;
     if resource.shape().is_namespaced() && info.namespace.is_empty() {
         // Without a namespace all can be listed and watched; nothing can be named or written.
         match info.verb.as_str() {
             "list" | "watch" if info.subresource.is_empty() => {}
-            "create" | "deletecollection" => return not_allowed(call, &resource),
+            "create" | "deletecollection" => return not_allowed(call, resource),
             _ => return Ok(not_found()),
         }
     }
@@ -36,10 +46,10 @@ pub async fn dispatch(call: &Call) -> status::Result<Response> {
         return (endpoint.run)(call).await;
     }
     match info.subresource.as_str() {
-        "" => main(call, &resource).await,
-        "status" if resource.shape().has_status => status_subresource::run(call, &resource).await,
-        "scale" if resource.shape().scale.is_some() => scale::run(call, &resource).await,
-        _ if subresources::exists(&info.group, &info.resource, &info.subresource) => not_allowed(call, &resource),
+        "" => main(call, resource).await,
+        "status" if resource.shape().has_status => status_subresource::run(call, resource).await,
+        "scale" if resource.shape().scale.is_some() => scale::run(call, resource).await,
+        _ if subresources::exists(&info.group, &info.resource, &info.subresource) => not_allowed(call, resource),
         _ => Ok(not_found()),
     }
 }

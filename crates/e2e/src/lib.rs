@@ -7,9 +7,11 @@
 //! * The same seed gives the same run to the last byte. [tests/simulation.rs:
 //!   the_same_seed_gives_the_same_trace]
 
+pub mod clients;
 pub mod cluster;
 pub mod images;
 pub mod manifests;
 pub mod registry;
 pub mod runtime;
 pub mod simulation;
+pub mod transcript;
