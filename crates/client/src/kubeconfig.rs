@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use stdx::SharedClock;
 use transport::SharedHandler;
 use transport::dial::{Https, Target};
+use transport::files::FileIdentity;
 use transport::tls;
 
 use crate::client::{Client, TokenSource};
@@ -46,6 +47,17 @@ pub struct Connection {
     pub token_file: Option<PathBuf>,
     /// The namespace of the context.
     pub namespace: Option<String>,
+    /// Where it was read, to be read again when that changes.
+    pub origin: Option<Origin>,
+}
+
+/// The files a connection was read from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    path: PathBuf,
+    context: Option<String>,
+    /// The kubeconfig, and what it names for the client certificate and its key.
+    files: Vec<PathBuf>,
 }
 
 /// Reads a file as a tree.
@@ -73,7 +85,16 @@ impl Connection {
     /// relative to the file.
     pub fn load(path: &Path, context: Option<&str>) -> Result<Self, Error> {
         let config = load(path)?;
-        Self::of(&config, context, path.parent().unwrap_or(Path::new(".")))
+        let base = path.parent().unwrap_or(Path::new("."));
+        let mut connection = Self::of(&config, context, base)?;
+        let mut files = vec![path.to_owned()];
+        let of = |list, name: &str, inner| entry(&config, list, name, inner).ok();
+        let named = context.unwrap_or_else(|| text(&config, "current-context"));
+        let user = of("contexts", named, "context").and_then(|c| of("users", text(c, "user"), "user"));
+        let paths = ["client-certificate", "client-key"].map(|key| user.map_or("", |user| text(user, key)));
+        files.extend(paths.into_iter().filter(|p| !p.is_empty()).map(|p| base.join(p)));
+        connection.origin = Some(Origin { path: path.to_owned(), context: context.map(str::to_owned), files });
+        Ok(connection)
     }
 
     /// The same from a tree.
@@ -109,6 +130,7 @@ impl Connection {
             token: some(text(user, "token")),
             token_file: (!token_file.is_empty()).then(|| base.join(token_file)),
             namespace: some(text(context, "namespace")),
+            origin: None,
         })
     }
 
@@ -128,19 +150,32 @@ impl Connection {
     /// The same way to the server, with no identity.
     #[must_use]
     pub fn anonymous(&self) -> Self {
-        Self { certificate_pem: None, key_pem: None, token: None, token_file: None, ..self.clone() }
+        Self { certificate_pem: None, key_pem: None, token: None, token_file: None, origin: None, ..self.clone() }
     }
 
-    /// Dials the server, showing the client certificate if there is one. Tokens are the client's.
+    /// Dials the server, showing the client certificate if there is one. One that was read from
+    /// files is read again when they change. Tokens are the client's.
     pub fn dial(&self, clock: &SharedClock) -> Result<SharedHandler, Error> {
         let roots = tls::roots(&self.ca_pem).map_err(content)?;
-        let identity = self.identity()?.map(|own| own as _);
-        let config = tls::client(clock, roots, identity).map_err(content)?;
-        Ok(Arc::new(Https::new(&self.target()?, &config, clock).map_err(content)?))
+        let target = self.target()?;
+        let (Some(origin), Some(_)) = (&self.origin, &self.certificate_pem) else {
+            let identity = self.identity()?.map(|own| own as _);
+            let config = tls::client(clock, roots, identity).map_err(content)?;
+            return Ok(Arc::new(Https::new(&target, &config, clock).map_err(content)?));
+        };
+        let Origin { path, context, files } = origin.clone();
+        let read = move || {
+            let now = Self::load(&path, context.as_deref()).map_err(|e| e.to_string())?;
+            now.certificate_pem.zip(now.key_pem).ok_or_else(|| "no client certificate with a key".to_owned())
+        };
+        let identity = FileIdentity::open(files, read).map_err(content)?;
+        let config = tls::client(clock, roots, Some(identity.clone())).map_err(content)?;
+        let https = Https::new(&target, &config, clock).map_err(content)?;
+        Ok(Arc::new(https.redialling(identity)))
     }
 
     /// The TLS identity the connection shows, if it has one.
-    pub fn identity(&self) -> Result<Option<Arc<tls::Identity>>, Error> {
+    fn identity(&self) -> Result<Option<Arc<tls::Identity>>, Error> {
         match (&self.certificate_pem, &self.key_pem) {
             (Some(chain), Some(key)) => tls::Identity::from_pem(chain, key).map(Some).map_err(content),
             (None, None) => Ok(None),
@@ -375,6 +410,16 @@ mod tests {
         assert_eq!(connection.certificate_pem.as_deref(), Some(b"CERT".as_slice()));
         let target = connection.target().expect("an address");
         assert_eq!((target.address.as_str(), target.server_name.as_str()), ("[::1]:6443", "::1"));
+        let origin = connection.origin.expect("it was read from a file");
+        assert_eq!(origin.files, std::slice::from_ref(&path), "nothing else is named");
+        let mut named = load(&path).expect("readable");
+        named["users"][0]["user"] = json!({"client-certificate": "c.crt", "client-key": ""});
+        std::fs::write(directory.join("c.crt"), "CERT").expect("writable");
+        named["users"][0]["user"]["client-key"] = json!(directory.join("k.key"));
+        std::fs::write(directory.join("k.key"), "KEY").expect("writable");
+        write(&path, &named).expect("written");
+        let origin = Connection::load(&path, None).expect("readable").origin.expect("files");
+        assert_eq!(origin.files, [path, directory.join("c.crt"), directory.join("k.key")]);
         std::fs::remove_dir_all(&directory).expect("ours");
     }
 

@@ -37,8 +37,8 @@ fn binary() -> Result<PathBuf> {
 }
 
 /// Keeps test traffic for cluster addresses on this machine, whatever the rules under test do.
-async fn guard(outside: Option<&str>) -> Result<()> {
-    let Some(interface) = outside else { return Ok(()) };
+pub async fn guard() -> Result<()> {
+    let Some(interface) = default_interface().await else { return Ok(()) };
     let rules = format!(
         "table inet pintle-e2e-guard\ndelete table inet pintle-e2e-guard\ntable inet pintle-e2e-guard {{\n\
          chain out {{\ntype filter hook postrouting priority 300\n\
@@ -69,13 +69,13 @@ async fn default_interface() -> Option<String> {
 impl Cluster {
     /// Starts a cluster with extra flags and waits until its API answers.
     pub async fn start(flags: &[&str]) -> Result<Self> {
-        guard(default_interface().await.as_deref()).await?;
+        guard().await?;
         let mut cluster = Self::prepare()?;
         cluster.up(flags).await?;
         Ok(cluster)
     }
 
-    /// A folder for a cluster that is not started yet.
+    /// A folder for a cluster that is not started yet. Who starts pods in it calls [`guard`] first.
     pub fn prepare() -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("pintle-e2e-").tempdir()?;
         Ok(Self { clock: RealClock::shared(), dir, binary: binary()?, child: None })

@@ -1,12 +1,17 @@
 //! Parts left out, parts started alone: every component is a client that can be swapped.
 
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use anyhow::{Context, Result, bail, ensure};
-use e2e::cluster::Cluster;
+use e2e::cluster::{Cluster, guard};
 use e2e::registry::Registry;
 use e2e::{images, manifests, runtime};
 use host::reset::{self, Step};
+use pki::Request;
+use pki::layout::Purpose;
+use serde_json::json;
 use tokio::process::Child;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -93,6 +98,11 @@ async fn every_part_runs_alone() -> Result<()> {
     cluster.eventually("the Service answers", || cluster.http_get(&url)).await?;
 
     drop(parts);
+    clean(&cluster).await
+}
+
+/// Takes down what parts that ran alone leave, as upstream's would: pods, rules, cgroups.
+async fn clean(cluster: &Cluster) -> Result<()> {
     let stopped = cluster.pintle(&["down", "--pods"]).await?;
     ensure!(stopped.status.success(), "{}", String::from_utf8_lossy(&stopped.stderr));
     let kubeconfig = cluster.root().join("config/proxy.kubeconfig");
@@ -100,4 +110,133 @@ async fn every_part_runs_alone() -> Result<()> {
     ensure!(cleaned.status.success(), "{}", String::from_utf8_lossy(&cleaned.stderr));
     reset::apply(&Step::RemoveCgroup("/kubepods".into()))?;
     Ok(())
+}
+
+/// The node's name.
+const NODE: &str = "alone";
+const PORT: &str = "16443";
+
+/// Keys and certificates as an administrator brings them, and a kubeconfig for each part that names
+/// its files.
+fn credentials(cluster: &Cluster) -> Result<PathBuf> {
+    let folder = cluster.root().join("certs");
+    let layout = pki::Layout::open(&folder)?;
+    let now = cluster.clock.wall();
+    let ca = layout.authority(Purpose::Cluster, now)?;
+    layout.token_key()?;
+    let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    let service = "10.96.0.1".parse()?;
+    layout.identity("serving", &ca, &Request::api_server("cluster.local", Some(service), [loopback]), now)?;
+    layout.identity("to-kubelet", &ca, &Request::client("kube-apiserver-kubelet-client", "system:masters"), now)?;
+    layout.identity("kubelet", &ca, &Request::server(format!("system:node:{NODE}"), [NODE]), now)?;
+    let node = format!("system:node:{NODE}");
+    for (file, user, group) in [
+        ("admin", "kubernetes-admin", "system:masters"),
+        ("controller-manager", "system:kube-controller-manager", ""),
+        ("scheduler", "system:kube-scheduler", ""),
+        ("proxy", "system:kube-proxy", ""),
+        ("kubelet", node.as_str(), "system:nodes"),
+    ] {
+        let name = format!("client-{file}");
+        layout.identity(&name, &ca, &Request::client(user, group), now)?;
+        let path = |suffix: &str| layout.path(&format!("{name}.{suffix}")).display().to_string();
+        let config = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{"name": "c", "cluster": {
+                "server": format!("https://127.0.0.1:{PORT}"),
+                "certificate-authority": layout.path("ca.crt").display().to_string(),
+            }}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "users": [{"name": "u", "user": {"client-certificate": path("crt"), "client-key": path("key")}}],
+        });
+        client::kubeconfig::write(&cluster.root().join("config").join(format!("{file}.kubeconfig")), &config)?;
+    }
+    Ok(folder)
+}
+
+/// The API server as a process of its own, with the flags upstream's has.
+fn api_server(cluster: &Cluster, certs: &Path) -> Result<Child> {
+    let file = |flag: &str, name: &str| format!("--{flag}={}", certs.join(name).display());
+    let log = std::fs::OpenOptions::new().create(true).append(true).open(cluster.root().join("kube-apiserver.log"))?;
+    let child = cluster
+        .pintle_command(&["kube-apiserver", "--secure-port", PORT, "--authorization-mode=Node,RBAC"])
+        .args([
+            format!("--data-dir={}", cluster.root().join("store").display()),
+            format!("--cert-dir={}", cluster.root().join("made").display()),
+            file("client-ca-file", "ca.crt"),
+            file("tls-cert-file", "serving.crt"),
+            file("tls-private-key-file", "serving.key"),
+            file("service-account-signing-key-file", "sa.key"),
+            file("service-account-key-file", "sa.pub"),
+            file("kubelet-certificate-authority", "ca.crt"),
+            file("kubelet-client-certificate", "to-kubelet.crt"),
+            file("kubelet-client-key", "to-kubelet.key"),
+        ])
+        .args(["--service-account-issuer=https://kubernetes.default.svc.cluster.local"])
+        .args(["--service-cluster-ip-range=10.96.0.0/12", "--service-node-port-range=30000-32767"])
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .kill_on_drop(true)
+        .spawn()?;
+    Ok(child)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_api_server_runs_alone_beside_the_others() -> Result<()> {
+    let registry = Registry::start(&[images::nginx("nginx:1")?]).await?;
+    guard().await?;
+    let cluster = Cluster::prepare()?;
+    cluster.trust_registry(&registry)?;
+    let certs = credentials(&cluster)?;
+    let mut server = api_server(&cluster, &certs)?;
+    let ready = || async { cluster.kubectl(&["get", "--raw", "/readyz"]).await };
+    cluster.eventually("the API server is ready", ready).await.with_context(|| cluster.tail("kube-apiserver.log"))?;
+
+    let endpoint = runtime::start(cluster.root(), &cluster.clock).await?;
+    let below = |name: &str| cluster.root().join("state").join(name).display().to_string();
+    let file = |name: &str| certs.join(name).display().to_string();
+    let (root, logs, ca) = (below("kubelet"), below("pod-logs"), file("ca.crt"));
+    let (crt, key) = (file("kubelet.crt"), file("kubelet.key"));
+    let kubelet = [
+        ["--container-runtime-endpoint", endpoint.as_str()],
+        ["--hostname-override", NODE],
+        ["--root-dir", &root],
+        ["--pod-logs-dir", &logs],
+        ["--client-ca-file", &ca],
+        ["--tls-cert-file", &crt],
+        ["--tls-private-key-file", &key],
+    ];
+    let parts = vec![
+        part(&cluster, "kube-controller-manager", "controller-manager.kubeconfig", &["--root-ca-file", &ca])?,
+        part(&cluster, "kube-scheduler", "scheduler.kubeconfig", &[])?,
+        part(&cluster, "kubelet", "kubelet.kubeconfig", kubelet.as_flattened())?,
+        part(&cluster, "kube-proxy", "proxy.kubeconfig", &["--masquerade-egress", "--hostname-override", NODE])?,
+    ];
+    let works = async {
+        let manifest = manifests::web("alone", &registry.reference("nginx:1"), 1, 30084);
+        cluster.eventually("the Deployment is accepted", || cluster.apply(&manifest)).await?;
+        cluster.kubectl(&["rollout", "status", "deployment/alone", "--timeout=90s"]).await?;
+        let ip = cluster.kubectl(&["get", "service", "alone", "-o", "jsonpath={.spec.clusterIP}"]).await?;
+        let url = format!("http://{ip}/");
+        cluster.eventually("the Service answers", || cluster.http_get(&url)).await?;
+        // Over HTTPS to the kubelet's own certificate, as a client it believes.
+        cluster.kubectl(&["logs", "deployment/alone"]).await?;
+
+        // Killed and started again: the others find it, nothing acknowledged is lost.
+        server.kill().await?;
+        cluster.http_get(&url).await.context("the Service answers without an API server")?;
+        server = api_server(&cluster, &certs)?;
+        cluster.eventually("the API server is ready again", ready).await?;
+        cluster.kubectl(&["scale", "deployment/alone", "--replicas=2"]).await?;
+        cluster.kubectl(&["rollout", "status", "deployment/alone", "--timeout=90s"]).await
+    };
+    let works = works.await.with_context(|| {
+        let names = ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy"];
+        names.map(|name| format!("{name}:\n{}", cluster.tail(&format!("{name}.log")))).join("\n")
+    });
+    drop(parts);
+    drop(server);
+    clean(&cluster).await?;
+    works.map(drop)
 }

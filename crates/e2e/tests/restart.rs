@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use e2e::cluster::Cluster;
+use e2e::cluster::{Cluster, guard};
 use e2e::registry::Registry;
 use e2e::{images, manifests, runtime};
 use host::layout::Layout;
@@ -140,6 +140,7 @@ async fn a_runtime_of_others_is_left_to_them_and_found_again() -> Result<()> {
     let registry = Registry::start(&[images::nginx("nginx:1")?]).await?;
     let theirs = tempfile::Builder::new().prefix("pintle-runtime-").tempdir()?;
     registry.trusted_below(theirs.path())?;
+    guard().await?;
     let mut cluster = Cluster::prepare()?;
     let endpoint = runtime::start(theirs.path(), &cluster.clock).await?;
     let pid = Layout::below(theirs.path()).containerd_pid();

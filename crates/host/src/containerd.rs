@@ -5,7 +5,7 @@
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -13,7 +13,7 @@ use stdx::{ClockExt, SharedClock};
 
 use crate::layout::Layout;
 use crate::pause;
-use crate::process::ProcessId;
+use crate::process::{self, ProcessId};
 
 /// Why the runtime could not be had.
 #[derive(Debug, thiserror::Error)]
@@ -171,12 +171,10 @@ pub(crate) async fn start(layout: &Layout, clock: &SharedClock) -> Result<(), Er
     let file = |path: PathBuf| move |source| Error::File { path, source };
     let log = OpenOptions::new().create(true).append(true).open(&log_path).map_err(file(log_path.clone()))?;
     let errors = log.try_clone().map_err(file(log_path.clone()))?;
-    // `setsid` becomes containerd (same pid, for we do not make it lead a group) in a session of its
-    // own, so that neither a terminal that closes nor a signal to our process group reaches it.
-    let mut command = Command::new("setsid");
-    command.arg("containerd").arg("--config").arg(layout.containerd_config());
+    let mut command = process::detached("containerd");
+    command.arg("--config").arg(layout.containerd_config());
     command.stdin(Stdio::null()).stdout(log).stderr(errors);
-    let mut child = command.spawn().map_err(|source| Error::Program { program: "setsid containerd".into(), source })?;
+    let mut child = command.spawn().map_err(|source| Error::Program { program: "containerd".into(), source })?;
     let pid = i32::try_from(child.id()).unwrap_or(i32::MAX);
     let id = ProcessId::of(pid).map_err(file(format!("/proc/{pid}/stat").into()))?;
     id.save(&layout.containerd_pid()).map_err(file(layout.containerd_pid()))?;

@@ -1,14 +1,29 @@
 //! Processes that outlive us, known by pid and start time: a pid alone may have been given to
 //! somebody else since.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::process::Command;
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, PidfdFlags, Signal};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
+
+/// Closes what whoever called us left open (the lock of a script, the other end of a pipe) and
+/// becomes the program. A shell can name descriptors up to 9, which is where such things are.
+const LET_GO: &str = "exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; exec \"$@\"";
+
+/// A command that starts `program` in a session of its own and without what was left open to us:
+/// neither a terminal that closes nor a signal to our process group reaches it, and nobody waits for
+/// its end by mistake. The process has the pid of the command's child, for that leads no group.
+pub fn detached(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new("setsid");
+    command.args(["sh", "-c", LET_GO, "sh"]).arg(program);
+    command
+}
 
 /// A process that cannot be mistaken for a later one with the same pid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -123,6 +138,21 @@ mod tests {
         waits.await.expect("no panic").expect("the kernel tells");
         assert!(!id.is_alive());
         child.wait().expect("reaped");
+    }
+
+    #[test]
+    fn what_outlives_us_holds_nothing_of_our_callers() {
+        let mut inner = detached("ls");
+        inner.arg("/proc/self/fd");
+        let open = |command: &mut Command| {
+            let output = command.output().expect("runs");
+            assert!(output.status.success(), "{output:?}");
+            String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect::<Vec<_>>()
+        };
+        let mut outer = Command::new("sh");
+        outer.args(["-c", "exec 7>/dev/null; exec \"$@\"", "sh"]).arg(inner.get_program()).args(inner.get_args());
+        let seen = open(&mut outer);
+        assert!(seen.contains(&"2".to_owned()) && !seen.contains(&"7".to_owned()), "{seen:?}");
     }
 
     #[test]

@@ -26,8 +26,47 @@ image() { # name, entrypoint words
   $ctr images import "$D/image.tar" > /dev/null
 }
 
+# The runtimes and shims of this directory, whoever started them and whatever the pid file says: a
+# start that was interrupted or came twice wrote none, or that of a runtime which never ran.
+ours() { # the program's name, as the kernel cuts it
+  for p in /proc/[0-9]*; do
+    [ "$(cat "$p/comm" 2>/dev/null)" = "$1" ] || continue
+    ! tr '\0' ' ' 2>/dev/null < "$p/cmdline" | grep -qF -- " $D/" || echo "${p#/proc/}"
+  done
+}
+
+# Ends processes: SIGTERM, then SIGKILL after ten seconds.
+end() {
+  for p in "$@"; do kill "$p" 2>/dev/null || true; done
+  for p in "$@"; do
+    n=0
+    while [ -d "/proc/$p" ] && ! grep -q '^State:.Z' "/proc/$p/status" 2>/dev/null; do
+      n=$((n + 1)); [ $n -ne 500 ] || kill -9 "$p" 2>/dev/null || true
+      sleep 0.02
+    done
+  done
+}
+
+stop() {
+  for t in $(timeout 20 $ctr tasks ls -q 2>/dev/null); do timeout 20 $ctr tasks delete --force "$t" >/dev/null 2>&1 || true; done
+  end $(ours containerd)
+  # Shims whose runtime could not be asked; their containers end below, with their cgroups.
+  end $(ours containerd-shim)
+  for c in /sys/fs/cgroup/*/pintle-kubelet-test /sys/fs/cgroup/pintle-kubelet-test; do
+    [ -d "$c" ] || continue
+    end $(find "$c" -name cgroup.procs -exec cat {} + 2>/dev/null)
+    find "$c" -depth -type d -exec rmdir {} +
+  done
+  grep -o " $D[^ ]*" /proc/self/mountinfo | sort -ru | while read -r m; do umount -l "$m" || true; done
+  nft delete table inet pintle_kubelet_test 2>/dev/null || true
+  # A task that is deleted by force tells no network plugin.
+  rm -f /var/lib/cni/results/pintlekt-*
+  rm -rf "$D"
+}
+
 case $1 in
 start)
+  stop
   mkdir -p "$D/cni"
   cat > "$D/config.toml" <<CONF
 version = 2
@@ -56,19 +95,13 @@ CONF
   nft add chain inet pintle_kubelet_test out '{ type filter hook postrouting priority 0; policy accept; }'
   nft add rule inet pintle_kubelet_test out oifname eth0 ip daddr 10.77.77.0/24 drop
   setsid containerd -c "$D/config.toml" > "$D/containerd.log" 2>&1 &
-  echo $! > "$D/pid"
-  until $ctr version > /dev/null 2>&1; do kill -0 "$(cat "$D/pid")"; done
+  pid=$!
+  until $ctr version > /dev/null 2>&1; do
+    kill -0 $pid || { tail -5 "$D/containerd.log" >&2; exit 1; }
+    sleep 0.02
+  done
   image pintle.test/pause:1 /bin/sleep 1000000000
   image pintle.test/busybox:1 /bin/sh
   ;;
-stop)
-  for t in $($ctr tasks ls -q 2>/dev/null); do $ctr tasks delete --force "$t" >/dev/null 2>&1 || true; done
-  if [ -f "$D/pid" ]; then kill "$(cat "$D/pid")" 2>/dev/null || true; while kill -0 "$(cat "$D/pid")" 2>/dev/null; do :; done; fi
-  grep -o " $D[^ ]*" /proc/self/mountinfo | sort -ru | while read -r m; do umount -l "$m" || true; done
-  for c in /sys/fs/cgroup/*/pintle-kubelet-test /sys/fs/cgroup/pintle-kubelet-test; do
-    [ ! -d "$c" ] || find "$c" -depth -type d -exec rmdir {} +
-  done
-  nft delete table inet pintle_kubelet_test 2>/dev/null || true
-  rm -rf "$D"
-  ;;
+stop) stop ;;
 esac

@@ -12,7 +12,9 @@ use http_body_util::BodyExt;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use parking_lot::RwLock;
 use rustls::ClientConfig;
+use rustls::client::Resumption;
 use rustls::pki_types::ServerName;
 use stdx::{ClockExt, SharedClock};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -20,6 +22,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use crate::files::FileIdentity;
 use crate::time::HyperTimer;
 use crate::{Body, Error, Handler, Request, Responding};
 
@@ -42,8 +45,11 @@ const CONNECT: Duration = Duration::from_secs(10);
 
 /// A handler whose answers come from a server.
 pub struct Https {
-    client: Client<Connector, Body>,
+    connector: Connector,
     authority: Authority,
+    /// What is shown, when it may change; and of which identity the connections are.
+    identity: Option<Arc<FileIdentity>>,
+    pool: RwLock<(u64, Client<Connector, Body>)>,
 }
 
 impl Https {
@@ -70,27 +76,55 @@ impl Https {
         tls.alpn_protocols = protocols.iter().map(|p| p.to_vec()).collect();
         let connector =
             Connector { address: target.address.clone().into(), name, tls: Arc::new(tls), clock: clock.clone() };
-        let timer = HyperTimer::new(clock.clone());
-        let client = Client::builder(TokioExecutor::new())
-            .pool_timer(timer.clone())
-            .pool_idle_timeout(IDLE)
-            .pool_max_idle_per_host(IDLE_PER_HOST)
-            .timer(timer)
-            // A reader that does not read holds up its own stream only.
-            .http2_initial_stream_window_size(2 << 20)
-            .http2_initial_connection_window_size(16 << 20)
-            // Long answers come in few frames.
-            .http2_max_frame_size(256 * 1024)
-            .http2_keep_alive_interval(Duration::from_secs(30))
-            .http2_keep_alive_timeout(Duration::from_secs(15))
-            .build(connector);
-        Ok(Self { client, authority })
+        let pool = RwLock::new((0, pool(&connector)));
+        Ok(Self { connector, authority, identity: None, pool })
     }
+
+    /// Dials anew when the identity, which the TLS configuration shows, has changed. What runs on
+    /// the connections before goes on there.
+    #[must_use]
+    pub fn redialling(self, identity: Arc<FileIdentity>) -> Self {
+        Self { identity: Some(identity), ..self }
+    }
+
+    fn client(&self) -> Client<Connector, Body> {
+        let generation = self.identity.as_ref().map_or(0, |identity| identity.generation());
+        let (of, client) = { self.pool.read().clone() };
+        if of == generation {
+            return client;
+        }
+        let mut tls = (*self.connector.tls).clone();
+        // A resumed session would speak for the identity it began with.
+        tls.resumption = Resumption::in_memory_sessions(SESSIONS);
+        let client = pool(&Connector { tls: Arc::new(tls), ..self.connector.clone() });
+        *self.pool.write() = (generation, client.clone());
+        client
+    }
+}
+
+/// TLS sessions that are remembered.
+const SESSIONS: usize = 32;
+
+fn pool(connector: &Connector) -> Client<Connector, Body> {
+    let timer = HyperTimer::new(connector.clock.clone());
+    Client::builder(TokioExecutor::new())
+        .pool_timer(timer.clone())
+        .pool_idle_timeout(IDLE)
+        .pool_max_idle_per_host(IDLE_PER_HOST)
+        .timer(timer)
+        // A reader that does not read holds up its own stream only.
+        .http2_initial_stream_window_size(2 << 20)
+        .http2_initial_connection_window_size(16 << 20)
+        // Long answers come in few frames.
+        .http2_max_frame_size(256 * 1024)
+        .http2_keep_alive_interval(Duration::from_secs(30))
+        .http2_keep_alive_timeout(Duration::from_secs(15))
+        .build(connector.clone())
 }
 
 impl Handler for Https {
     fn call(&self, request: Request) -> Responding {
-        let client = self.client.clone();
+        let client = self.client();
         let (mut head, body) = request.into_parts();
         let path = head.uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
         let uri = Uri::builder().scheme(Scheme::HTTPS).authority(self.authority.clone()).path_and_query(path).build();

@@ -10,7 +10,8 @@
 //!
 //! * A client speaks only to who it should be; a certificate can be replaced while it is in use.
 //!   [tests/roundtrip.rs: a_server_that_is_not_who_it_should_be_is_not_spoken_to;
-//!   tests/roundtrip.rs: a_replaced_certificate_serves_new_connections]
+//!   tests/roundtrip.rs: a_replaced_certificate_serves_new_connections; tests/roundtrip.rs:
+//!   certificates_in_files_are_read_again_when_they_change]
 //! * A client that says nothing loses its place. [tests/roundtrip.rs:
 //!   a_client_that_says_nothing_is_closed_and_frees_its_slot]
 
@@ -23,6 +24,7 @@ use http_body::Body as _;
 use http_body_util::BodyExt;
 
 pub mod dial;
+pub mod files;
 mod leftover;
 pub mod serve;
 pub mod time;

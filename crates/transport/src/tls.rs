@@ -60,7 +60,7 @@ impl Identity {
     }
 }
 
-fn certified(chain: &[u8], key: &[u8]) -> Result<CertifiedKey, MaterialError> {
+pub(crate) fn certified(chain: &[u8], key: &[u8]) -> Result<CertifiedKey, MaterialError> {
     let chain = certificates(chain)?;
     let key = PrivateKeyDer::from_pem_slice(key).map_err(MaterialError::Pem)?;
     Ok(CertifiedKey::from_der(chain, key, &provider())?)

@@ -1,16 +1,19 @@
 //! A server and a client over real TLS on loopback: both protocols, client certificates, bounds,
 //! replaced certificates, an orderly end.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::BodyExt;
+use rustls::server::ResolvesServerCert;
 use stdx::clock::RealClock;
 use stdx::shutdown::Stage;
 use stdx::{ClockExt, SharedClock};
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use transport::dial::{Https, Target};
+use transport::files::FileIdentity;
 use transport::serve::{Limits, Peer, serve};
 use transport::tls::{self, Identity};
 use transport::{Error, Handler, Request, Responding};
@@ -25,6 +28,9 @@ impl Handler for Echo {
             let seen = format!("{:?} {} {}", request.version(), request.uri().path(), peer.certificates.len());
             let mut response = http::Response::new(request.into_body());
             response.headers_mut().insert("seen", seen.parse().expect("header"));
+            let shown =
+                peer.certificates.first().map_or(0, |c| c.iter().fold(7u64, |h, b| h.wrapping_mul(31) + u64::from(*b)));
+            response.headers_mut().insert("shown", shown.to_string().parse().expect("header"));
             Ok(response)
         })
     }
@@ -54,7 +60,7 @@ struct Server {
     ended: tokio::task::JoinHandle<std::io::Result<()>>,
 }
 
-async fn start(identity: Arc<Identity>, limits: Limits) -> Server {
+async fn start(identity: Arc<dyn ResolvesServerCert>, limits: Limits) -> Server {
     let clock = RealClock::shared();
     let stage = Stage::new();
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
@@ -118,6 +124,51 @@ async fn a_replaced_certificate_serves_new_connections() {
     let config = tls::client(&server.clock, tls::roots(new.ca.as_bytes()).expect("roots"), None).expect("client");
     let client = Https::new(&server.target("two"), &config, &server.clock).expect("dial");
     client.call(post("/", "")).await.expect("the new certificate is shown");
+    server.stage.stop();
+}
+
+/// Writes a pair as a tool that renews certificates does: each file replaced, the key last.
+fn write(folder: &Path, made: &Made) {
+    for (name, text) in [("tls.crt", &made.chain), ("tls.key", &made.key)] {
+        std::fs::write(folder.join("aside"), text).expect("written");
+        std::fs::rename(folder.join("aside"), folder.join(name)).expect("replaced");
+    }
+}
+
+fn in_files(folder: &Path) -> Arc<FileIdentity> {
+    FileIdentity::pair(&folder.join("tls.crt"), &folder.join("tls.key")).expect("identity")
+}
+
+#[tokio::test]
+async fn certificates_in_files_are_read_again_when_they_change() {
+    let (old, new) = (made("one"), made("two"));
+    let (serving, showing) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+    write(serving.path(), &old);
+    write(showing.path(), &made("client"));
+    let server = start(in_files(serving.path()), Limits::default()).await;
+    let bundle = [old.ca.as_bytes(), new.ca.as_bytes()].concat();
+    let identity = in_files(showing.path());
+    let roots = tls::roots(&bundle).expect("roots");
+    let config = tls::client(&server.clock, roots, Some(identity.clone())).expect("client");
+    let client = Https::new(&server.target("one"), &config, &server.clock).expect("dial").redialling(identity);
+    let shown = async |client: &Https| {
+        let response = client.call(post("/", "")).await.expect("served");
+        response.headers()["shown"].to_str().expect("text").to_owned()
+    };
+    let first = shown(&client).await;
+    assert_eq!(shown(&client).await, first);
+
+    // Half of a change is none.
+    std::fs::write(showing.path().join("tls.crt"), &new.chain).expect("written");
+    assert_eq!(shown(&client).await, first);
+    write(showing.path(), &made("client"));
+    let second = shown(&client).await;
+    assert_ne!(second, first, "the connection still speaks for the old certificate");
+
+    // New connections to the server are shown its new certificate.
+    write(serving.path(), &new);
+    let other = Https::new(&server.target("two"), &config, &server.clock).expect("dial");
+    assert_eq!(shown(&other).await, second);
     server.stage.stop();
 }
 

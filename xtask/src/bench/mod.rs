@@ -61,6 +61,7 @@ async fn all(quick: bool, only_pods: bool, mut figures: Figures) -> Result<()> {
         println!("{}", figures.table());
         return Ok(());
     }
+    settle(pid, &clock).await?;
     idle(pid, quiet, &clock, &mut figures).await?;
     let count = if quick { 500 } else { 5000 };
     load::run(&client, pid, &clock, count, &mut figures).await.context("load")?;
@@ -113,6 +114,22 @@ async fn start_times(clock: &SharedClock, figures: &mut Figures) -> Result<()> {
     figures.add("process start → API ready", format!("{a:.0} ms"), "≤ 300 ms", Some(a <= 300.0));
     figures.add("process start → node Ready", format!("{n:.0} ms"), "≤ 1000 ms", Some(n <= 1000.0));
     Ok(())
+}
+
+/// Waits until what the load left to do is done: until nothing but the node's Lease is written.
+async fn settle(pid: u32, clock: &SharedClock) -> Result<()> {
+    /// A Lease every ten seconds, each on one page of the log or two.
+    const QUIET: u64 = 3 * 2 * 4096;
+    let deadline = clock.now() + Duration::from_secs(180);
+    loop {
+        let before = process::usage(pid)?.written;
+        clock.sleep(Duration::from_secs(20)).await;
+        let written = process::usage(pid)?.written - before;
+        if written <= QUIET {
+            return Ok(());
+        }
+        anyhow::ensure!(clock.now() < deadline, "the cluster does not come to rest: {written} bytes in 20 s");
+    }
 }
 
 async fn idle(pid: u32, quiet: Duration, clock: &SharedClock, figures: &mut Figures) -> Result<()> {

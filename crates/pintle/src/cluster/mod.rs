@@ -5,4 +5,5 @@ pub mod identities;
 pub mod next;
 pub mod preflight;
 pub mod run;
+pub mod snapshots;
 pub mod user;

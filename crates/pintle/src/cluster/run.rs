@@ -29,11 +29,12 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use serde_json::Value;
 use stdx::shutdown::Stage;
 use stdx::{ClockExt, Rng, SharedClock};
+use storage::Store;
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::cluster::identities::{self, Identities};
 use crate::cluster::preflight::{KUBELET_PORT, check, path};
-use crate::cluster::{address, next};
+use crate::cluster::{address, next, snapshots};
 use crate::commands::up::{Component, READY, Up};
 use crate::progress::Progress;
 use crate::signals::Signals;
@@ -51,7 +52,7 @@ pub struct Cluster {
     clock: SharedClock,
     rng: Rng,
     server: Arc<ApiServer>,
-    store: Arc<dyn storage::Store>,
+    store: Arc<storage::Embedded>,
     /// Ends first: everything that is a client.
     components: Stage,
     /// Ends last: the API server.
@@ -131,6 +132,7 @@ impl Cluster {
         cluster.write_kubeconfig(&identities, &node_name, &mut journal)?;
         cluster.start_controllers(&identities);
         cluster.start_scheduler();
+        cluster.keep_snapshots();
         if runtime.is_some() {
             cluster.keep_runtime(node);
         }
@@ -188,6 +190,12 @@ impl Cluster {
         let (clock, rng, stage) = (self.clock.clone(), self.rng.clone(), self.components.clone());
         let options = scheduler::Options::new(&address::host_name());
         self.components.spawn(async move { scheduler::run(client, clock, rng, options, &stage).await });
+    }
+
+    fn keep_snapshots(&self) {
+        let (store, folder) = (self.store.clone(), self.layout.snapshots());
+        let (clock, stage) = (self.clock.clone(), self.components.clone());
+        self.components.spawn(async move { snapshots::keep(store, &folder, &clock, &stage).await });
     }
 
     /// Starts our runtime again whenever it ends while the cluster runs.
@@ -402,7 +410,7 @@ async fn start_api_server(
     clock: &SharedClock,
     rng: &Rng,
     stage: &Stage,
-) -> Result<(Arc<ApiServer>, Arc<dyn storage::Store>)> {
+) -> Result<(Arc<ApiServer>, Arc<storage::Embedded>)> {
     let range = args.service_cluster_ip_range;
     let service = range.hosts().next().context("an empty Service range")?;
     let api = Api {
@@ -445,9 +453,9 @@ pub async fn start_api(
     clock: &SharedClock,
     rng: &Rng,
     stage: &Stage,
-) -> Result<(Arc<ApiServer>, Arc<dyn storage::Store>)> {
+) -> Result<(Arc<ApiServer>, Arc<storage::Embedded>)> {
     let options = storage::Options::new(&api.store, clock.clone(), rng.clone());
-    let store: Arc<dyn storage::Store> = Arc::new(storage::Embedded::open(options).context("opening the store")?);
+    let store = Arc::new(storage::Embedded::open(options).context("opening the store")?);
     let config = apiserver::Config {
         store: store.clone(),
         memory: Arc::new(storage::Memory::new(clock.clone())),

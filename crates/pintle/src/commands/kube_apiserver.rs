@@ -10,10 +10,13 @@ use apiserver::ApiServer;
 use apiserver::authn::service_account;
 use clap::Args;
 use ipnet::IpNet;
-use pki::SigningKey;
+use pki::{PublicKey, SigningKey};
+use rustls::client::Resumption;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use stdx::shutdown::Stage;
 use stdx::{Rng, SharedClock};
+use storage::Store;
+use transport::files::FileIdentity;
 use transport::tls;
 
 use crate::cluster::address;
@@ -60,6 +63,15 @@ pub struct KubeApiServer {
     /// The key that signs ServiceAccount tokens.
     #[arg(long, value_name = "FILE")]
     service_account_signing_key_file: Option<PathBuf>,
+    /// Keys whose ServiceAccount tokens are good too, beside those of the key that signs.
+    #[arg(long, value_name = "FILE")]
+    service_account_key_file: Vec<PathBuf>,
+    /// Whom ServiceAccount tokens must be for; the issuer unless set (comma separated).
+    #[arg(long, value_name = "AUDIENCE", value_delimiter = ',')]
+    api_audiences: Vec<String>,
+    /// Who decides what a user may do: Node and RBAC, and no other.
+    #[arg(long, value_name = "MODE", value_delimiter = ',', default_value = "Node,RBAC")]
+    authorization_mode: Vec<String>,
     /// Who may sign kubelets' serving certificates.
     #[arg(long, value_name = "FILE")]
     kubelet_certificate_authority: Option<PathBuf>,
@@ -97,7 +109,7 @@ fn ports(range: &str) -> Result<(u16, u16)> {
 impl KubeApiServer {
     fn tls(&self, identities: &Identities, clock: &SharedClock, address: IpAddr) -> Result<ServerConfig> {
         if let (Some(certificate), Some(key)) = (&self.tls_cert_file, &self.tls_private_key_file) {
-            let identity = tls::Identity::from_pem(&read(certificate)?, &read(key)?)?;
+            let identity = FileIdentity::pair(certificate, key).map_err(anyhow::Error::msg)?;
             return Ok(tls::server(clock, identity)?);
         }
         let service = self.service_cluster_ip_range.hosts().next().context("an empty Service range")?;
@@ -107,16 +119,32 @@ impl KubeApiServer {
     fn kubelet_client(&self, identities: &Identities, clock: &SharedClock) -> Result<Arc<ClientConfig>> {
         let Some(authority) = &self.kubelet_certificate_authority else { return identities.kubelet_client() };
         let identity = match (&self.kubelet_client_certificate, &self.kubelet_client_key) {
-            (Some(certificate), Some(key)) => Some(tls::Identity::from_pem(&read(certificate)?, &read(key)?)? as _),
+            (Some(certificate), Some(key)) => {
+                Some(FileIdentity::pair(certificate, key).map_err(anyhow::Error::msg)? as _)
+            }
             _ => None,
         };
-        Ok(Arc::new(tls::client(clock, roots(authority)?, identity)?))
+        let mut config = tls::client(clock, roots(authority)?, identity)?;
+        // A resumed session would speak for the certificate it began with.
+        config.resumption = Resumption::disabled();
+        Ok(Arc::new(config))
     }
+}
+
+/// Anything else would decide otherwise than the user said.
+fn check_authorization(modes: &[String]) -> Result<()> {
+    let mut modes: Vec<&str> = modes.iter().map(String::as_str).collect();
+    modes.sort_unstable();
+    if modes == ["Node", "RBAC"] {
+        return Ok(());
+    }
+    bail!("--authorization-mode={} is not there; only Node,RBAC is", modes.join(","))
 }
 
 /// Runs the command.
 pub async fn run(args: KubeApiServer, clock: SharedClock) -> Result<()> {
     logging::start(args.v);
+    check_authorization(&args.authorization_mode)?;
     let mut signals = Signals::listen()?;
     let identities = Identities::open(&args.cert_dir, &clock)?;
     let advertised = args.advertise_address.unwrap_or_else(address::outward);
@@ -128,6 +156,13 @@ pub async fn run(args: KubeApiServer, clock: SharedClock) -> Result<()> {
     if let Some(issuer) = &args.service_account_issuer {
         service_accounts.audiences = vec![issuer.clone()];
         service_accounts.issuer.clone_from(issuer);
+    }
+    if !args.api_audiences.is_empty() {
+        service_accounts.audiences.clone_from(&args.api_audiences);
+    }
+    for path in &args.service_account_key_file {
+        let key = PublicKey::from_pem(&String::from_utf8(read(path)?)?).with_context(|| path.display().to_string())?;
+        service_accounts.further.push(key);
     }
     let (client_ca, client_ca_pem) = match &args.client_ca_file {
         Some(path) => (roots(path)?, String::from_utf8(read(path)?)?),
@@ -153,4 +188,26 @@ pub async fn run(args: KubeApiServer, clock: SharedClock) -> Result<()> {
     stage.finish(&clock, Duration::from_secs(20)).await;
     store.close().await;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_decides_may_be_named() {
+        let modes = |text: &str| text.split(',').map(str::to_owned).collect::<Vec<_>>();
+        assert!(check_authorization(&modes("RBAC,Node")).is_ok());
+        for refused in ["AlwaysAllow", "RBAC", "Node,RBAC,Webhook"] {
+            assert!(check_authorization(&modes(refused)).is_err(), "{refused}");
+        }
+    }
+
+    #[test]
+    fn port_ranges() {
+        assert_eq!(ports("30000-32767").expect("valid"), (30000, 32767));
+        for refused in ["", "1", "0-5", "9-8", "1-70000"] {
+            assert!(ports(refused).is_err(), "{refused}");
+        }
+    }
 }

@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use kubelet::node::pressure::Thresholds;
 use stdx::{Rng, SharedClock};
+use transport::files::FileIdentity;
 
 use crate::VERSION;
 use crate::cluster::address;
@@ -77,7 +78,7 @@ pub async fn run(args: Kubelet, clock: SharedClock) -> Result<()> {
     let client = args.standalone.client("kubelet", &clock)?;
     let serving = match (&args.tls_cert_file, &args.tls_private_key_file) {
         (Some(certificate), Some(key)) => {
-            let identity = transport::tls::Identity::from_pem(&read(certificate)?, &read(key)?)?;
+            let identity = FileIdentity::pair(certificate, key).map_err(anyhow::Error::msg)?;
             Some(transport::tls::server(&clock, identity)?)
         }
         _ => None,

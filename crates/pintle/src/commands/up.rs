@@ -6,12 +6,12 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use host::journal::Journal;
-use host::process::ProcessId;
+use host::process::{self, ProcessId};
 use ipnet::IpNet;
 use kubelet::node::pressure::Thresholds;
 use stdx::SharedClock;
@@ -129,8 +129,7 @@ fn in_background(args: &Up) -> Result<()> {
     let log = std::fs::OpenOptions::new().create(true).append(true).open(&log_path).context("the log file")?;
     let own: Vec<_> = std::env::args_os().skip(1).collect();
     let program = std::env::current_exe().context("this program's own path")?;
-    let mut child = Command::new("setsid")
-        .arg(program)
+    let mut child = process::detached(program)
         .args(own)
         .arg("--foreground")
         .stdin(Stdio::null())
@@ -138,7 +137,7 @@ fn in_background(args: &Up) -> Result<()> {
         .stderr(log)
         .spawn()
         .context("starting the cluster's process")?;
-    // `setsid` becomes the cluster's process, with the same pid: `pintle down` finds it from now on.
+    // `pintle down` finds it from now on.
     ProcessId::of(i32::try_from(child.id())?).and_then(|id| id.save(&layout.pid())).context("the pid file")?;
     let output = child.stdout.take().context("the progress of the cluster's process")?;
     for line in BufReader::new(output).lines() {
