@@ -19,6 +19,7 @@
 //!   a_change_touches_only_what_changed; tests/all.rs: a_golden_object_survives_its_view]
 //! * No object makes a kind panic. [tests/all.rs: no_object_makes_a_kind_panic]
 
+mod addresses;
 mod any;
 pub mod binding;
 mod cells;
@@ -31,12 +32,15 @@ pub mod endpoint_slice;
 pub mod endpoints;
 pub mod event;
 pub mod event_v1;
+pub mod ingress;
+pub mod ingress_class;
 pub mod ip_address;
 pub mod kind;
 mod lean;
 pub mod lease;
 pub mod metadata;
 pub mod namespace;
+pub mod network_policy;
 pub mod node;
 pub mod only;
 pub mod pod;
@@ -83,7 +87,10 @@ pub static ALL: &[&dyn AnyKind] = &[
     &reviews::SelfSubjectAccessReview,
     &reviews::SelfSubjectRulesReview,
     &reviews::SubjectAccessReview,
+    &ingress_class::IngressClass,
+    &ingress::Ingress,
     &ip_address::IPAddress,
+    &network_policy::NetworkPolicy,
     &service_cidr::ServiceCIDR,
     &cluster_role_binding::ClusterRoleBinding,
     &cluster_role::ClusterRole,

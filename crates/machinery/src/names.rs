@@ -12,6 +12,7 @@ const SUBDOMAIN: &str = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-
 const DNS1035: &str = "[a-z]([-a-z0-9]*[a-z0-9])?";
 const QUALIFIED: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
 const LABEL_VALUE: &str = "(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?";
+const HTTP_PATH: &str = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+";
 const CONFIG_KEY: &str = "[-._a-zA-Z0-9]+";
 
 /// The complaint about a text longer than `max`.
@@ -79,6 +80,32 @@ pub fn dns1123_subdomain(s: &str) -> Vec<String> {
         let what = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', \
                     and must start and end with an alphanumeric character";
         out.push(shape(what, &["example.com"], SUBDOMAIN));
+    }
+    out
+}
+
+/// A subdomain whose first label stands for any: `*.example.com`.
+pub fn wildcard_subdomain(s: &str) -> Vec<String> {
+    let mut out = Vec::new();
+    if s.len() > SUBDOMAIN_LENGTH {
+        out.push(too_long(SUBDOMAIN_LENGTH));
+    }
+    if !s.strip_prefix("*.").is_some_and(|rest| rest.split('.').all(is_label)) {
+        let what = "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must \
+                    consist of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character";
+        out.push(shape(what, &["*.example.com"], &format!(r"\*\.{SUBDOMAIN}")));
+    }
+    out
+}
+
+/// A path below a domain: `example.com/controller`. What is complained about comes with each complaint.
+pub fn domain_prefixed_path(s: &str) -> Vec<(&str, String)> {
+    let Some((host, path)) = s.split_once('/').filter(|(host, path)| !host.is_empty() && !path.is_empty()) else {
+        return vec![(s, "must be a domain-prefixed path (such as \"acme.io/foo\")".to_owned())];
+    };
+    let mut out: Vec<(&str, String)> = dns1123_subdomain(host).into_iter().map(|wrong| (host, wrong)).collect();
+    if !path.bytes().all(|c| c.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&c)) {
+        out.push((path, shape("Invalid path", &[], HTTP_PATH)));
     }
     out
 }
@@ -290,6 +317,17 @@ mod tests {
         assert_eq!(path_segment(".."), ["may not be '..'"]);
         assert_eq!(path_segment("a\0"), ["may not contain control characters"]);
         assert_eq!(path_segment(&"a".repeat(1025)), ["must be no more than 1024 bytes"]);
+        assert_eq!(wildcard_subdomain("*.example.com"), [""; 0]);
+        assert!(wildcard_subdomain("*.*.com")[0].starts_with("a wildcard DNS-1123 subdomain must start with '*.'"));
+        assert!(wildcard_subdomain("example.com")[0].ends_with(
+            "'*.example.com', regex used for validation is \
+            '\\*\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+        ));
+        assert_eq!(domain_prefixed_path("example.com/a"), []);
+        assert_eq!(domain_prefixed_path("example.com/").len(), 1);
+        let wrong = domain_prefixed_path("A/ä");
+        assert_eq!(wrong.iter().map(|(part, _)| *part).collect::<Vec<_>>(), ["A", "ä"]);
+        assert_eq!(wrong[1].1, "Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')");
         assert_eq!(port_name("1"), ["must contain at least one letter (a-z)"]);
         assert_eq!(port_name("-a--b").len(), 2);
         assert_eq!(env_var_name("a=b").len(), 1);
