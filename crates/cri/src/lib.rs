@@ -18,6 +18,7 @@ mod client;
 mod connect;
 mod containerd;
 mod error;
+pub mod shims;
 
 pub use client::{Client, Limits};
 pub use connect::socket_path;

@@ -136,6 +136,7 @@ impl Relist {
             }
         }
         *known = found;
+        self.ctx.runtime.tidy().await;
     }
 }
 

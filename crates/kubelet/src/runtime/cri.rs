@@ -28,6 +28,7 @@ const MAX_MESSAGE_LINES: usize = 80;
 pub struct CriRuntime {
     client: Client,
     containerd: Containerd,
+    socket: PathBuf,
     /// Containers that ended, by id: they change no more.
     ended: Mutex<HashMap<String, Container>>,
 }
@@ -38,6 +39,7 @@ impl CriRuntime {
         Ok(Self {
             client: Client::new(endpoint, clock.clone())?,
             containerd: Containerd::new(endpoint, clock.clone())?,
+            socket: ::cri::socket_path(endpoint)?,
             ended: Mutex::default(),
         })
     }
@@ -263,6 +265,13 @@ impl Runtime for CriRuntime {
             ips: std::iter::once(network.ip).chain(more).filter(|ip| ready && !ip.is_empty()).collect(),
             host_network: options.is_some_and(|o| o.network() == v1::NamespaceMode::Node),
         })
+    }
+
+    async fn tidy(&self) {
+        let socket = self.socket.clone();
+        if let Err(error) = tokio::task::spawn_blocking(move || ::cri::shims::end_abandoned(&socket)).await {
+            tracing::warn!(%error, "the runtime's processes were not looked through");
+        }
     }
 
     async fn hints(&self, found: mpsc::Sender<Hint>) -> Result<()> {

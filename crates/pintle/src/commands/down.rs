@@ -62,6 +62,7 @@ async fn stop_process(process: ProcessId, clock: &SharedClock) -> Result<()> {
 pub async fn stop_pods(layout: &Layout, clock: &SharedClock) -> Result<usize> {
     let socket = layout.containerd_socket();
     let Some(runtime) = containerd::with_pods(layout, clock).await.context("the container runtime")? else {
+        cri::shims::end_abandoned(&socket);
         return Ok(0);
     };
     let endpoint = format!("unix://{}", socket.display());
@@ -78,10 +79,16 @@ pub async fn stop_pods(layout: &Layout, clock: &SharedClock) -> Result<usize> {
     let count = sandboxes.len();
     for sandbox in sandboxes {
         let name = sandbox.metadata.map(|m| format!("{}/{}", m.namespace, m.name)).unwrap_or_default();
-        client.stop_pod_sandbox(&sandbox.id).await.with_context(|| format!("stopping pod {name}"))?;
+        match client.stop_pod_sandbox(&sandbox.id).await {
+            // It went on its way out while we were looking: a removal that our process had asked for.
+            Err(error) if error.is_not_found() => continue,
+            stopped => stopped.with_context(|| format!("stopping pod {name}"))?,
+        }
         client.remove_pod_sandbox(&sandbox.id).await.with_context(|| format!("removing pod {name}"))?;
     }
     containerd::stop(runtime, clock).await?;
+    // What it has forgotten itself nobody else will end.
+    cri::shims::end_abandoned(&socket);
     let _ = std::fs::remove_file(PathBuf::from(&socket));
     Ok(count)
 }

@@ -1,0 +1,65 @@
+//! Shims that containerd has forgotten. When a call that starts a task is broken off (our process was
+//! killed, or gave the call up), containerd may remove the bundle of a shim that is just coming up
+//! and never tell it to end: it then runs for ever, for nothing. Such a shim has a working directory
+//! that was deleted, which nothing can bring back.
+
+use std::path::Path;
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+/// The processes among those in `proc` that are shims of the containerd at `socket` and have lost
+/// their bundle.
+pub fn abandoned(proc: &Path, socket: &Path) -> Vec<i32> {
+    let entries = std::fs::read_dir(proc).into_iter().flatten().flatten();
+    let pids = entries.filter_map(|e| e.file_name().to_str()?.parse::<i32>().ok());
+    pids.filter(|pid| is_abandoned(&proc.join(pid.to_string()), socket)).collect()
+}
+
+fn is_abandoned(process: &Path, socket: &Path) -> bool {
+    let words = std::fs::read(process.join("cmdline")).unwrap_or_default();
+    let words: Vec<&str> = words.split(|b| *b == 0).filter_map(|w| std::str::from_utf8(w).ok()).collect();
+    let program = words.first().and_then(|p| Path::new(p).file_name()).unwrap_or_default();
+    let is_ours = words.windows(2).any(|w| w[0] == "-address" && Path::new(w[1]) == socket);
+    program.to_string_lossy().starts_with("containerd-shim-")
+        && is_ours
+        && std::fs::read_link(process.join("cwd")).is_ok_and(|cwd| cwd.to_string_lossy().ends_with(" (deleted)"))
+}
+
+/// Ends them. Blocks for as long as a walk over all processes takes.
+pub fn end_abandoned(socket: &Path) {
+    let proc = Path::new("/proc");
+    for pid in abandoned(proc, socket) {
+        let Some(id) = Pid::from_raw(pid) else { continue };
+        // The process is held first and looked at again: its number may be another's by now.
+        let Ok(held) = pidfd_open(id, PidfdFlags::empty()) else { continue };
+        if is_abandoned(&proc.join(pid.to_string()), socket) && pidfd_send_signal(&held, Signal::KILL).is_ok() {
+            tracing::info!(pid, "ended a shim that containerd has forgotten");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_shims_of_this_runtime_without_a_bundle() {
+        let proc = tempfile::tempdir().expect("a directory");
+        let process = |pid: i32, words: &[&str], cwd: &str| {
+            let path = proc.path().join(pid.to_string());
+            std::fs::create_dir_all(&path).expect("made");
+            std::fs::write(path.join("cmdline"), words.join("\0") + "\0").expect("written");
+            std::os::unix::fs::symlink(cwd, path.join("cwd")).expect("linked");
+        };
+        let shim = "/usr/bin/containerd-shim-runc-v2";
+        let gone = "/run/x/.abc (deleted)";
+        process(1, &[shim, "-namespace", "k8s.io", "-id", "abc", "-address", "/run/c.sock"], gone);
+        process(2, &[shim, "-namespace", "k8s.io", "-id", "abc", "-address", "/run/c.sock"], "/run/x/abc");
+        process(3, &[shim, "-namespace", "k8s.io", "-id", "abc", "-address", "/run/other.sock"], gone);
+        process(4, &["/bin/grep", "-address", "/run/c.sock"], gone);
+        process(5, &[shim, "-address"], gone);
+        process(6, &[], gone);
+        std::fs::create_dir(proc.path().join("self")).expect("made");
+        assert_eq!(abandoned(proc.path(), Path::new("/run/c.sock")), [1]);
+    }
+}
