@@ -13,6 +13,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use kinds::User;
 use machinery::status::{self, GroupResource, Status};
 use stdx::ClockExt;
+use transport::websocket::Takeover;
 use transport::{Body, ReadError, Response};
 
 use crate::audit::causes::{self, Causes};
@@ -39,6 +40,8 @@ pub struct Call {
     /// Read whole, at most 3 MiB.
     pub body: Bytes,
     pub causes: Causes,
+    /// The connection below, where it can be taken over.
+    pub takeover: Option<Takeover>,
 }
 
 /// Answers one request, whatever happens.
@@ -67,12 +70,13 @@ async fn survive(work: impl Future<Output = status::Result<Response>>, panics: &
 }
 
 /// Each step may end the request; the order is part of the contract.
-async fn steps(server: Arc<ApiServer>, head: http::request::Parts, body: Body) -> status::Result<Response> {
+async fn steps(server: Arc<ApiServer>, mut head: http::request::Parts, body: Body) -> status::Result<Response> {
     let query = Query::parse(head.uri.query().unwrap_or_default());
     let info = request::parse(&head.method, head.uri.path(), &query)?;
     let limit = deadline(&info, &query)?;
     let clock = server.clock.clone();
     let work: BoxFuture<'static, status::Result<Response>> = Box::pin(async move {
+        authn::websocket::take_token(&mut head.headers)?;
         let user = authn::identify(server.authenticators(), &head, &info).await?;
         let causes = read_causes(&head.headers, &head.extensions);
         refuse_impersonation(&head.headers, &user)?;
@@ -81,8 +85,15 @@ async fn steps(server: Arc<ApiServer>, head: http::request::Parts, body: Body) -
         let writes = info.is_resource && !matches!(info.verb.as_str(), "get" | "list" | "watch");
         // Nobody else's body is looked at: it would only be memory that a stranger fills.
         let body = if writes { read(&server, &head, body).await? } else { Bytes::new() };
-        let call = Call { server, info, user, query, headers: head.headers, body, causes };
-        if writes { see_through(call, slot).await } else { dispatch::dispatch(&call).await }
+        let takeover = Takeover::of(&head.extensions);
+        let call = Call { server, info, user, query, headers: head.headers, body, causes, takeover };
+        if writes {
+            return see_through(call, slot).await;
+        }
+        let response = dispatch::dispatch(&call).await?;
+        // A stream has its place until it ends.
+        let stream = fairness::is_stream(&call.info);
+        Ok(if stream { response.map(|body| transport::holding(body, slot)) } else { response })
     });
     match limit {
         None => work.await,

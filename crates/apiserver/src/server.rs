@@ -182,6 +182,11 @@ impl ApiServer {
         &self.stage
     }
 
+    /// True once the server is to stop.
+    pub fn is_stopping(&self) -> bool {
+        self.stage.is_stopped()
+    }
+
     /// Ends when the server is to stop: watches and streams end then.
     pub fn stopped(&self) -> WaitForCancellationFutureOwned {
         self.stage.stopped()

@@ -6,10 +6,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use common::{Client, MAPS, Server, config_map, frames};
+use futures::{SinkExt, StreamExt};
 use jiff::Timestamp;
 use pki::{Authority, Request};
 use serde_json::json;
 use stdx::shutdown::Stage;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::{self, Message};
 use transport::dial::{Https, Target};
 use transport::tls::{self, Identity};
 
@@ -217,4 +220,70 @@ async fn a_refusal_costs_no_connection() {
         assert!(answer(&post, body).await.starts_with("HTTP/1.1 401"));
     }
     assert!(answer("GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n", "").await.starts_with("HTTP/1.1 200"));
+}
+
+impl Open {
+    /// Opens a WebSocket: the connection and what was agreed, or the code of a refusal.
+    async fn socket(&self, uri: &str, protocols: &str) -> Result<(Socket, String), u16> {
+        let roots = self.authority.roots().expect("roots");
+        let shown = identity(&self.authority, &Request::client("admin", "system:masters"), self.server.clock.wall());
+        let shown = (!protocols.contains("bearer")).then_some(shown as _);
+        let config = tls::client(&self.server.clock, roots, shown).expect("TLS");
+        let connection = tokio::net::TcpStream::connect(self.address).await.expect("connects");
+        let name = rustls::pki_types::ServerName::try_from("kubernetes").expect("a name");
+        let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+        let connection = connector.connect(name, connection).await.expect("TLS");
+        let mut request = format!("wss://kubernetes{uri}").into_client_request().expect("a request");
+        request.headers_mut().insert("sec-websocket-protocol", protocols.parse().expect("a header"));
+        match tokio_tungstenite::client_async(request, connection).await {
+            Ok((socket, response)) => {
+                let agreed = response.headers()["sec-websocket-protocol"].to_str().expect("text").to_owned();
+                Ok((socket, agreed))
+            }
+            Err(tungstenite::Error::Http(response)) => Err(response.status().as_u16()),
+            Err(other) => panic!("{other}"),
+        }
+    }
+}
+
+type Socket = tokio_tungstenite::WebSocketStream<tokio_rustls::client::TlsStream<tokio::net::TcpStream>>;
+
+#[tokio::test]
+async fn a_watch_over_a_websocket_is_a_message_an_event() {
+    let open = open().await;
+    let root = open.as_user("admin", "system:masters", true);
+    root.post(MAPS, &config_map("a", "1")).await.ok();
+    let uri = format!("{MAPS}?watch=1&allowWatchBookmarks=true");
+    let (mut socket, agreed) = open.socket(&uri, "base64.binary.k8s.io").await.expect("a WebSocket");
+    assert_eq!(agreed, "base64.binary.k8s.io");
+    socket.send(Message::Ping("are you there".into())).await.expect("sent");
+    root.post(MAPS, &config_map("b", "1")).await.ok();
+    let (mut seen, mut pongs) = (Vec::new(), 0);
+    while seen.len() < 3 {
+        match socket.next().await.expect("more").expect("a message") {
+            Message::Text(text) => {
+                let event: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+                let name = event["object"]["metadata"]["name"].as_str().unwrap_or_default();
+                seen.push(format!("{} {name}", event["type"].as_str().unwrap_or_default()));
+            }
+            Message::Pong(_) => pongs += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(seen, ["ADDED a", "BOOKMARK ", "ADDED b"]);
+    while pongs == 0 {
+        pongs += usize::from(socket.next().await.expect("more").expect("a message").is_pong());
+    }
+    socket.close(None).await.expect("closes");
+    // A watch whose time is over says goodbye.
+    let (mut short, _) = open.socket(&format!("{MAPS}?watch=1&timeoutSeconds=1"), "x").await.expect("a WebSocket");
+    let mut last = None;
+    while let Some(Ok(message)) = short.next().await {
+        last = Some(message);
+    }
+    assert!(matches!(last, Some(Message::Close(_))), "{last:?}");
+    // What is refused is refused before there is a WebSocket.
+    assert_eq!(open.socket(&format!("{MAPS}?watch=1&resourceVersion=x"), "x").await.err(), Some(400));
+    let stranger = "base64url.bearer.authorization.k8s.io.bm90IGEgdG9rZW4, x";
+    assert_eq!(open.socket(&uri, stranger).await.err(), Some(401));
 }

@@ -29,6 +29,7 @@ mod leftover;
 pub mod serve;
 pub mod time;
 pub mod tls;
+pub mod websocket;
 
 /// A request or response body: frames of bytes, boxed.
 pub type Body = http_body_util::combinators::UnsyncBoxBody<Bytes, BodyError>;
@@ -81,6 +82,15 @@ where
 {
     use futures::StreamExt;
     http_body_util::StreamBody::new(frames.map(|r| r.map(http_body::Frame::data))).boxed_unsync()
+}
+
+/// The same body, holding `thing` until it has ended or its reader is gone.
+pub fn holding<T: Send + 'static>(body: Body, thing: T) -> Body {
+    body.map_frame(move |frame| {
+        let _held = &thing;
+        frame
+    })
+    .boxed_unsync()
 }
 
 /// Why a body could not be read whole.

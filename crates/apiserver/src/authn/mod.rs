@@ -11,6 +11,7 @@ use crate::request::RequestInfo;
 pub mod in_process;
 pub mod jwt;
 pub mod service_account;
+pub mod websocket;
 pub mod x509;
 
 /// What an authenticator says of a request.

@@ -87,7 +87,7 @@ impl Cacher {
         reached: watch::Receiver<u64>,
     ) -> Self {
         let state = State {
-            tables: Tables::new(kind.shape().indexed),
+            tables: Tables::new(kind.shape()),
             ring: VecDeque::new(),
             ring_bytes: 0,
             floor: 0,
@@ -124,7 +124,7 @@ impl Cacher {
 
     /// The object with this key (`namespace/name`, or `name` at cluster scope).
     pub fn get(&self, key: &str) -> Option<Arc<CachedObject>> {
-        self.state.read().tables.objects.get(key).cloned()
+        self.state.read().tables.objects.get(key).map(|slot| slot.object.clone())
     }
 
     /// The objects now.
@@ -191,7 +191,7 @@ impl Cacher {
 
     /// Begins anew with these objects at `revision`; all watches end.
     pub(super) fn replace(&self, objects: Vec<Arc<CachedObject>>, revision: u64) {
-        let mut tables = Tables::new(self.kind.shape().indexed);
+        let mut tables = Tables::new(self.kind.shape());
         for object in &objects {
             tables.set(&object.key, Some(object));
         }

@@ -42,10 +42,11 @@ impl Objects for Cachers {
         let mut changes = Vec::new();
         for difference in before.diff(&now) {
             match difference {
-                DiffItem::Add(_, object) | DiffItem::Update { new: (_, object), .. } => {
-                    changes.extend(tree(object).map(Change::Put));
+                DiffItem::Add(_, slot) | DiffItem::Update { new: (_, slot), .. } => {
+                    changes.extend(tree(&slot.object).map(Change::Put));
                 }
-                DiffItem::Remove(_, object) => {
+                DiffItem::Remove(_, slot) => {
+                    let object = &slot.object;
                     let (namespace, name) = (object.namespace().to_owned(), object.name().to_owned());
                     changes.push(Change::Gone { namespace, name });
                 }

@@ -19,6 +19,8 @@ mod change;
 mod dispatch;
 mod listers;
 mod object;
+mod pairs;
+mod scan;
 mod snapshot;
 #[cfg(test)]
 mod tests;
@@ -37,7 +39,9 @@ use tokio::sync::watch;
 pub use cache::{Cacher, Limits};
 pub use change::{Delivery, Shared, What};
 pub use object::CachedObject;
-pub use snapshot::{Iter, Objects, Snapshot};
+pub use pairs::Pairs;
+pub use scan::Scan;
+pub use snapshot::{Objects, Slot, Snapshot};
 pub use watcher::{Filter, WatchItem, WatchOptions, Watcher};
 
 use dispatch::Dispatcher;

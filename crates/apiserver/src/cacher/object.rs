@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use kinds::{AnyKind, Fields};
+use kinds::AnyKind;
 use machinery::schema::Type;
 use machinery::status::{self, Status};
 use machinery::{encode, managed, meta, proto};
 use serde_json::Value;
 use storage::Entry;
 
+use super::pairs::{Marks, Pairs};
 use crate::encode::json;
 
 /// An object at one revision. Its JSON is complete: what a client gets, `resourceVersion` included.
@@ -23,9 +24,9 @@ pub struct CachedObject {
     /// The commit that created it.
     pub create_revision: u64,
     pub uid: String,
-    pub labels: Arc<BTreeMap<String, String>>,
+    pub labels: Arc<Pairs>,
     /// What field selectors read.
-    pub fields: Arc<Fields>,
+    pub fields: Arc<Pairs>,
     /// The uids of its owners.
     pub owners: Vec<String>,
     pub json: Bytes,
@@ -90,6 +91,11 @@ impl CachedObject {
         self.protobuf.get()
     }
 
+    /// What a walk over many objects knows it by. A damaged one passes everywhere.
+    pub(super) fn marks(&self) -> Marks {
+        if self.damage.is_some() { Marks::ALL } else { Marks::of(&self.labels, &self.fields) }
+    }
+
     /// Reads a stored entry. What `previous` has the same is shared with it.
     pub(super) fn read(kind: &dyn AnyKind, key: Arc<str>, entry: &Entry, previous: Option<&Self>) -> Self {
         let (revision, create_revision) = (entry.mod_revision, entry.create_revision);
@@ -103,9 +109,12 @@ impl CachedObject {
                 return Self::damaged(key, revision, create_revision, damage);
             }
         };
-        let share = |labels: BTreeMap<String, String>, old: Option<&Arc<BTreeMap<String, String>>>| match old {
-            Some(old) if **old == labels => old.clone(),
-            _ => Arc::new(labels),
+        let share = |pairs: BTreeMap<String, String>, old: Option<&Arc<Pairs>>| {
+            let pairs = Pairs::new(pairs.iter().map(|(k, v)| (k.as_str(), v.as_str())));
+            match old {
+                Some(old) if **old == pairs => old.clone(),
+                _ => Arc::new(pairs),
+            }
         };
         let shape = kind.shape();
         let head = json::head(shape.kind, &shape.api_version());

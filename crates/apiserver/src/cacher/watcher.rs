@@ -10,17 +10,19 @@
 use std::collections::HashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures::Stream;
+use machinery::labels::Lookup as _;
 use machinery::status::Status;
 use machinery::{fields, labels};
 use stdx::SharedClock;
-use stdx::clock::Instant;
+use stdx::clock::{Instant, Sleep};
 use tokio::sync::{mpsc, watch};
 
 use super::change::{Change, Delivery, Frames};
 use super::object::CachedObject;
+use super::scan::Scan;
 use super::snapshot::Snapshot;
 
 /// What is seen of a kind.
@@ -60,16 +62,20 @@ impl Filter {
         self.name.is_empty() && self.labels.is_empty() && self.fields.is_empty()
     }
 
-    /// The objects it lets through, in key order, from `start` on; by an index where one serves.
-    pub fn select<'a>(&'a self, snapshot: &'a Snapshot, start: Option<&'a str>) -> super::snapshot::Iter<'a> {
-        let from = move |object: &&Arc<CachedObject>| start.is_none_or(|start| *object.key >= *start);
-        for field in self.fields.fields() {
-            let exact = self.fields.requires_exact(field).filter(|value| !value.is_empty());
-            if let Some(found) = exact.and_then(|value| snapshot.by_field(field, value)) {
-                return Box::new(found.filter(from).filter(|object| self.passes(object)));
-            }
+    /// The key of the one object it can let through, where that is known.
+    pub(super) fn key(&self, namespaced: bool) -> Option<String> {
+        let name = self.exact_name()?;
+        match self.range_namespace(namespaced) {
+            "" if namespaced => None,
+            namespace if namespaced => Some(format!("{namespace}/{name}")),
+            _ => Some(name.to_owned()),
         }
-        Box::new(snapshot.range(&self.namespace, start).filter(|object| self.passes(object)))
+    }
+
+    /// The one namespace it lets through; empty when there may be several, or none.
+    pub(super) fn range_namespace(&self, namespaced: bool) -> &str {
+        let selected = self.fields.requires_exact("metadata.namespace").filter(|_| namespaced);
+        if self.namespace.is_empty() { selected.unwrap_or_default() } else { &self.namespace }
     }
 }
 
@@ -208,7 +214,7 @@ impl Watchers {
             buckets.push(Bucket::Name(object.name().to_owned()));
         }
         for field in self.fields.keys() {
-            let values = objects().map(|o| o.fields.get(field).cloned().unwrap_or_default());
+            let values = objects().map(|o| o.fields.text(field).unwrap_or_default().to_owned());
             let first = buckets.len();
             for value in values {
                 let bucket = Bucket::Field(field.clone(), value);
@@ -229,32 +235,16 @@ impl Watchers {
 
 /// The state a watch begins with, read bit by bit.
 struct Initial {
-    snapshot: Snapshot,
-    next: Option<String>,
+    scan: Scan,
     ready: VecDeque<Arc<CachedObject>>,
     marks_end: bool,
 }
 
-/// Objects of the initial state looked up at a time.
+/// Objects of the initial state held ready.
 const CHUNK: usize = 256;
-
-impl Initial {
-    fn pop(&mut self, filter: &Filter) -> Option<Arc<CachedObject>> {
-        if self.ready.is_empty() {
-            let start = self.next.take()?;
-            self.ready.extend(filter.select(&self.snapshot, Some(&start)).take(CHUNK).cloned());
-            if self.ready.len() == CHUNK {
-                // The key that follows the last one.
-                self.next = self.ready.back().map(|last| format!("{}\0", last.key));
-            }
-        }
-        self.ready.pop_front()
-    }
-}
 
 /// A running watch.
 pub struct Watcher {
-    filter: Filter,
     initial: Option<Initial>,
     /// Changes that happened between `after` and the registration.
     backlog: VecDeque<Delivery>,
@@ -263,6 +253,10 @@ pub struct Watcher {
     clock: SharedClock,
     bookmarks: Option<Bookmarks>,
     ends: Option<Instant>,
+    /// Wakes it for its end or a bookmark; set anew only when that moves.
+    timer: Option<(Instant, Sleep)>,
+    /// Where it began: there is nothing to say of that.
+    begun: u64,
     /// Everything up to here has been delivered, or was known to the client before.
     seen: u64,
     broken: bool,
@@ -292,14 +286,14 @@ impl Watcher {
         let ends = options.timeout.map(|timeout| now + timeout);
         let bookmarks = options.bookmarks.then(|| Bookmarks { every: parts.every, next: now + parts.every });
         let from_revision = parts.snapshot.is_none();
+        let seen = options.after.filter(|_| from_revision).unwrap_or(0);
+        let begun = parts.snapshot.as_ref().map_or(seen, |snapshot| snapshot.revision);
         let initial = parts.snapshot.map(|snapshot| Initial {
-            snapshot,
-            next: Some(String::new()),
+            scan: Scan::new(options.filter, snapshot, None),
             ready: VecDeque::new(),
             marks_end: options.marks_end && options.bookmarks,
         });
         let mut watcher = Self {
-            filter: options.filter,
             initial,
             backlog: parts.backlog,
             queue: parts.queue,
@@ -307,7 +301,9 @@ impl Watcher {
             clock: parts.clock,
             bookmarks,
             ends,
-            seen: options.after.filter(|_| from_revision).unwrap_or(0),
+            timer: None,
+            begun,
+            seen,
             broken: false,
         };
         watcher.plan_last_bookmark(now);
@@ -316,57 +312,78 @@ impl Watcher {
 
     /// The next item; `None` when the watch has ended: its time is over, it was too slow, or the
     /// cache began anew. The client resumes from the last revision it saw.
-    pub async fn next(&mut self) -> Option<WatchItem> {
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<WatchItem>> {
         if self.broken {
-            return None;
+            return Poll::Ready(None);
         }
-        if let Some(initial) = &mut self.initial {
-            if let Some(object) = initial.pop(&self.filter) {
-                return Some(self.item(Delivery::initial(object)));
-            }
-            let (revision, marks_end) = (initial.snapshot.revision, initial.marks_end);
-            self.initial = None;
-            self.seen = revision;
-            if marks_end {
-                return Some(WatchItem::Bookmark { revision, initial_events_end: true });
+        if self.initial.is_some() {
+            match self.poll_initial(cx) {
+                Poll::Ready(Some(item)) => return Poll::Ready(Some(item)),
+                Poll::Ready(None) => {}
+                Poll::Pending => return Poll::Pending,
             }
         }
         if let Some(delivery) = self.backlog.pop_front() {
-            return Some(self.item(delivery));
+            return Poll::Ready(Some(self.item(delivery)));
         }
         loop {
-            let now = self.clock.now();
-            if self.ends.is_some_and(|ends| ends <= now) {
-                return None;
+            if self.ends.is_some_and(|ends| ends <= self.clock.now()) {
+                return Poll::Ready(None);
             }
-            let wake = [self.ends, self.bookmarks.as_ref().map(|b| b.next)].into_iter().flatten().min();
-            let delivery = if self.bookmarks.as_ref().is_some_and(|b| b.next <= now) {
-                // Read before the queue: what was reached has been queued.
-                let reached = *self.reached.borrow();
-                match self.queue.try_recv() {
-                    Ok(delivery) => Some(delivery),
-                    Err(mpsc::error::TryRecvError::Disconnected) => None,
-                    Err(mpsc::error::TryRecvError::Empty) => {
-                        self.plan_bookmark(now);
-                        self.seen = self.seen.max(reached);
-                        return Some(WatchItem::Bookmark { revision: self.seen, initial_events_end: false });
-                    }
+            // Read before the queue: what was reached has been queued.
+            let reached = *self.reached.borrow();
+            match self.queue.poll_recv(cx) {
+                // A client may name a revision that this server has yet to reach.
+                Poll::Ready(Some(delivery)) if delivery.revision > self.seen => {
+                    return Poll::Ready(Some(self.item(delivery)));
                 }
-            } else if let Some(wake) = wake {
-                tokio::select! {
-                    biased;
-                    delivery = self.queue.recv() => delivery,
-                    () = self.clock.sleep_until(wake) => continue,
-                }
-            } else {
-                self.queue.recv().await
+                Poll::Ready(Some(_)) => continue,
+                Poll::Ready(None) => return Poll::Ready(None),
+                Poll::Pending => {}
+            }
+            let bookmark = self.bookmarks.as_ref().map(|b| b.next);
+            let Some(wake) = [self.ends, bookmark].into_iter().flatten().min() else { return Poll::Pending };
+            let timer = match self.timer.take().filter(|(at, _)| *at == wake) {
+                Some((_, timer)) => timer,
+                None => self.clock.sleep_until(wake),
             };
-            let delivery = delivery?;
-            // A client may name a revision that this server has yet to reach.
-            if delivery.revision > self.seen {
-                return Some(self.item(delivery));
+            let (_, timer) = self.timer.insert((wake, timer));
+            std::task::ready!(timer.as_mut().poll(cx));
+            self.timer = None;
+            if bookmark == Some(wake) {
+                self.plan_bookmark(self.clock.now());
+                if reached > self.begun {
+                    self.seen = self.seen.max(reached);
+                    let revision = self.seen;
+                    return Poll::Ready(Some(WatchItem::Bookmark { revision, initial_events_end: false }));
+                }
             }
         }
+    }
+
+    /// [`poll_next`](Watcher::poll_next) as a future.
+    pub async fn next(&mut self) -> Option<WatchItem> {
+        std::future::poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    /// The next item of the state it begins with; `None` at its end.
+    fn poll_initial(&mut self, cx: &mut Context<'_>) -> Poll<Option<WatchItem>> {
+        let Some(initial) = &mut self.initial else { return Poll::Ready(None) };
+        if initial.ready.is_empty() && !initial.scan.is_over() {
+            initial.scan.step(CHUNK, &mut initial.ready);
+        }
+        if let Some(object) = initial.ready.pop_front() {
+            return Poll::Ready(Some(self.item(Delivery::initial(object))));
+        }
+        if !initial.scan.is_over() {
+            // Nothing matched in a long stretch: others first.
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let (revision, marks_end) = (initial.scan.snapshot().revision, initial.marks_end);
+        self.initial = None;
+        self.seen = revision;
+        Poll::Ready(marks_end.then_some(WatchItem::Bookmark { revision, initial_events_end: true }))
     }
 
     fn item(&mut self, delivery: Delivery) -> WatchItem {
@@ -395,10 +412,5 @@ impl Watcher {
                 bookmarks.next = last;
             }
         }
-    }
-
-    /// The items as a stream.
-    pub fn into_stream(self) -> impl Stream<Item = WatchItem> + Send {
-        futures::stream::unfold(self, |mut watcher| async move { watcher.next().await.map(|item| (item, watcher)) })
     }
 }

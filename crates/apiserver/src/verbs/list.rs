@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use transport::Response;
 
 use super::options::{ListOptions, Match};
-use crate::cacher::{CachedObject, Filter, Snapshot};
+use crate::cacher::{CachedObject, Filter, Scan, Snapshot};
 use crate::chain::Call;
 use crate::encode;
 use crate::encode::json::ListMeta;
@@ -60,19 +60,29 @@ pub async fn page(call: &Call, resource: &Resource, options: &ListOptions) -> st
     };
     let filter = filter(call, resource, options);
     let start = token.as_ref().map(|token| format!("{prefix}{}", token.start));
-    let mut rest = filter.select(&snapshot, start.as_deref()).peekable();
     let limited = options.limit > 0 && options.revision != Some(0);
     let limit = if limited { options.limit } else { usize::MAX };
-    let objects: Vec<Arc<CachedObject>> = rest.by_ref().take(limit).cloned().collect();
+    let countable = filter.is_namespace_only();
+    let namespace = filter.namespace.clone();
+    let mut scan = Scan::new(filter, snapshot, start.as_deref());
+    let mut objects: Vec<Arc<CachedObject>> = Vec::new();
+    // One more than wanted tells whether there is more.
+    while objects.len() <= limit && !scan.is_over() {
+        scan.step(limit.saturating_add(1) - objects.len(), &mut objects);
+        tokio::task::consume_budget().await;
+    }
+    let snapshot = scan.snapshot();
     let mut meta = ListMeta { revision: snapshot.revision, ..ListMeta::default() };
-    if let (Some(_), Some(last)) = (rest.peek(), objects.last()) {
+    let more = objects.len() > limit;
+    objects.truncate(limit);
+    if let Some(last) = objects.last().filter(|_| more) {
         let suffix = last.key.strip_prefix(&prefix).unwrap_or_default();
         let next = Token { v: VERSION.into(), rv: signed(snapshot.revision), start: format!("{suffix}\0") };
         meta.continue_token = Some(next.write());
-        if filter.is_namespace_only() {
-            meta.remaining = Some(rest.count());
+        if countable {
+            meta.remaining = Some(snapshot.range(&namespace, &format!("{}\0", last.key)).count());
         }
-        resource.cacher()?.keep(&snapshot);
+        resource.cacher()?.keep(snapshot);
     }
     Ok(Page { meta, objects })
 }

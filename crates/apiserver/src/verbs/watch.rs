@@ -11,12 +11,16 @@
 //!
 //! Bookmarks come to those who asked for them. Once the stream has begun, what goes wrong is told in it: an ERROR event with a Status.
 
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use futures::{Stream, StreamExt, future, stream};
+use bytes::Bytes;
+use futures::{Stream, StreamExt, stream};
 use http::HeaderValue;
 use http::header::CONTENT_TYPE;
 use machinery::status::{self, Status};
+use transport::websocket::{self, Said};
 use transport::{BodyError, Response};
 
 use super::list;
@@ -24,9 +28,10 @@ use super::options::ListOptions;
 use crate::cacher::{WatchOptions, Watcher};
 use crate::chain::Call;
 use crate::encode::event::{Form, Frame};
-use crate::encode::negotiate::Offer;
+use crate::encode::negotiate::{Format, Offer};
 use crate::encode::table::Include;
 use crate::registry::catalogue::Resource;
+use crate::server::ApiServer;
 
 /// A watch that names no end ends after this and up to as much again, so that they do not all end at once.
 const SHORTEST: u64 = 1800;
@@ -51,12 +56,18 @@ pub async fn run(call: &Call, resource: &Resource) -> status::Result<Response> {
     }
     list::check_fields(resource, &options)?;
     let form = Form::new(resource.kind, accepted, Include::parse(&call.query)?, call.server.clock.clone())?;
-    let frames = match begin(call, resource, &options).await {
-        Ok(watcher) => frames(watcher, form).left_stream(),
-        Err(status) => stream::iter([form.error(&status)]).right_stream(),
-    };
-    let bytes = frames.flat_map(|frame| stream::iter(frame.parts())).map(Ok::<_, BodyError>);
-    let mut response = http::Response::new(transport::stream(bytes.take_until(call.server.stopped())));
+    let mut events = Events { watcher: None, first: None, form, server: call.server.clone() };
+    match begin(call, resource, &options).await {
+        Ok(watcher) => events.watcher = Some(watcher),
+        Err(status) => events.first = Some(events.form.error(&status)),
+    }
+    let asked = websocket::is_asked(&call.headers);
+    if let Some(takeover) = call.takeover.clone().filter(|_| asked) {
+        let response = websocket::accept(&call.headers).map_err(Status::bad_request)?;
+        call.server.stage().spawn(websocket::send(takeover, events.messages(accepted.format)));
+        return Ok(response);
+    }
+    let mut response = http::Response::new(transport::stream(events.bytes().map(Ok::<_, BodyError>)));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(accepted.format.stream_type()));
     Ok(response)
 }
@@ -86,14 +97,62 @@ async fn begin(call: &Call, resource: &Resource, options: &ListOptions) -> statu
     })
 }
 
-fn frames(watcher: Watcher, mut form: Form) -> impl Stream<Item = Frame> + Send {
-    // What cannot be shown ends the watch: its client must not believe that nothing happened.
-    let items = watcher.into_stream().map(move |item| match form.frame(&item) {
-        Ok(frame) => (frame, true),
-        Err(status) => (form.error(&status), false),
-    });
-    items.scan(true, |going, (frame, more)| {
-        let shown = std::mem::replace(going, *going && more);
-        future::ready(shown.then_some(frame))
-    })
+/// The events of a watch, in the form its client gets.
+struct Events {
+    /// `None` once it has ended.
+    watcher: Option<Watcher>,
+    /// What comes before all else: why it did not begin.
+    first: Option<Frame>,
+    form: Form,
+    server: Arc<ApiServer>,
 }
+
+impl Events {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Frame>> {
+        if let Some(first) = self.first.take() {
+            return Poll::Ready(Some(first));
+        }
+        let Some(watcher) = self.watcher.as_mut().filter(|_| !self.server.is_stopping()) else {
+            return Poll::Ready(None);
+        };
+        let Some(item) = ready!(watcher.poll_next(cx)) else { return Poll::Ready(None) };
+        // What cannot be shown ends the watch: its client must not believe that nothing happened.
+        let frame = self.form.frame(&item).unwrap_or_else(|status| {
+            self.watcher = None;
+            self.form.error(&status)
+        });
+        Poll::Ready(Some(frame))
+    }
+
+    /// As the bytes of a body. Nothing is allocated for an event that others share.
+    fn bytes(mut self) -> impl Stream<Item = Bytes> + Send {
+        let mut parts = None;
+        stream::poll_fn(move |cx| {
+            loop {
+                if let Some(part) = parts.as_mut().and_then(Iterator::next) {
+                    return Poll::Ready(Some(part));
+                }
+                match ready!(self.poll(cx)) {
+                    Some(frame) => parts = Some(frame.parts()),
+                    None => return Poll::Ready(None),
+                }
+            }
+        })
+    }
+
+    /// As messages: an event each, which needs no length before it.
+    fn messages(mut self, format: Format) -> impl Stream<Item = Said> + Send {
+        stream::poll_fn(move |cx| {
+            let Some(frame) = ready!(self.poll(cx)) else { return Poll::Ready(None) };
+            let mut whole = frame.parts().collect::<Vec<_>>().concat();
+            if format != Format::Protobuf {
+                return Poll::Ready(Some(Said::Text(whole.into())));
+            }
+            whole.drain(..whole.len().min(LENGTH));
+            Poll::Ready(Some(Said::Binary(whole.into())))
+        })
+    }
+}
+
+/// The bytes before an event in protobuf that say how long it is.
+const LENGTH: usize = 4;
