@@ -28,6 +28,7 @@ pub mod cluster_role;
 pub mod cluster_role_binding;
 pub mod config_map;
 pub mod deployment;
+mod differences;
 pub mod endpoint_slice;
 pub mod endpoints;
 pub mod event;
@@ -42,7 +43,10 @@ pub mod metadata;
 pub mod namespace;
 pub mod network_policy;
 pub mod node;
+mod old_labels;
 pub mod only;
+pub mod persistent_volume;
+pub mod persistent_volume_claim;
 pub mod pod;
 pub mod priority_class;
 mod rbac;
@@ -51,11 +55,14 @@ pub mod resources;
 pub mod reviews;
 pub mod role;
 pub mod role_binding;
+pub mod runtime_class;
 pub mod secret;
 pub mod service;
 pub mod service_account;
 pub mod service_cidr;
 pub mod shape;
+mod storage;
+pub mod storage_class;
 pub mod token_request;
 pub mod view;
 pub mod wait;
@@ -74,6 +81,8 @@ pub static ALL: &[&dyn AnyKind] = &[
     &event::Event,
     &namespace::Namespace,
     &node::Node,
+    &persistent_volume_claim::PersistentVolumeClaim,
+    &persistent_volume::PersistentVolume,
     &pod::Pod,
     &secret::Secret,
     &service_account::ServiceAccount,
@@ -96,8 +105,10 @@ pub static ALL: &[&dyn AnyKind] = &[
     &cluster_role::ClusterRole,
     &role_binding::RoleBinding,
     &role::Role,
+    &storage_class::StorageClass,
     &priority_class::PriorityClass,
     &lease::Lease,
+    &runtime_class::RuntimeClass,
     &endpoint_slice::EndpointSlice,
     &wait::Wait,
 ];

@@ -75,7 +75,7 @@ pub fn spec(spec: &PodSpec, place: Where, path: &Path, errors: &mut FieldErrors)
     if spec.hostname_override.is_some() && spec.set_hostname_as_fqdn == Some(true) {
         errors.forbidden(&path.child("setHostnameAsFQDN"), "may not be specified when hostnameOverride is set");
     }
-    validate_scheduling::tolerations(spec, &path.child("tolerations"), errors);
+    validate_scheduling::tolerations(&spec.tolerations, &path.child("tolerations"), errors);
     named(&spec.priority_class_name, "priorityClassName", names::dns1123_subdomain, errors);
     named(&spec.runtime_class_name, "runtimeClassName", names::dns1123_subdomain, errors);
     let preemption = ["PreemptLowerPriority", "Never"];

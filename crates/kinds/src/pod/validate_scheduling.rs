@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use api::types::core::v1::{Affinity, NodeSelectorTerm, PodAffinityTerm, PodSpec, Toleration, WeightedPodAffinityTerm};
+use api::types::core::v1::{
+    Affinity, NodeSelector, NodeSelectorTerm, PodAffinityTerm, PodSpec, Toleration, WeightedPodAffinityTerm,
+};
 use machinery::field::{FieldErrors, Path};
 use machinery::names;
 
@@ -12,8 +14,8 @@ const WEIGHT: &str = "must be in the range 1-100";
 const EFFECTS: &[&str] = &["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
 /// All tolerations.
-pub fn tolerations(spec: &PodSpec, path: &Path, errors: &mut FieldErrors) {
-    for (i, toleration) in spec.tolerations.iter().flatten().enumerate() {
+pub fn tolerations(tolerations: &Option<Vec<Toleration>>, path: &Path, errors: &mut FieldErrors) {
+    for (i, toleration) in tolerations.iter().flatten().enumerate() {
         self::toleration(toleration, &path.index(i), errors);
     }
 }
@@ -57,13 +59,7 @@ pub fn affinity(affinity: Option<&Affinity>, path: &Path, errors: &mut FieldErro
     if let Some(node) = &affinity.node_affinity {
         let path = path.child("nodeAffinity");
         if let Some(selector) = &node.required_during_scheduling_ignored_during_execution {
-            let path = path.child(required).child("nodeSelectorTerms");
-            if selector.node_selector_terms.is_empty() {
-                errors.required(&path, "must have at least one node selector term");
-            }
-            for (i, term) in selector.node_selector_terms.iter().enumerate() {
-                node_term(term, &path.index(i), errors);
-            }
+            node_selector(selector, &path.child(required), errors);
         }
         let terms = node.preferred_during_scheduling_ignored_during_execution.iter().flatten();
         for (i, term) in terms.enumerate() {
@@ -99,6 +95,17 @@ pub fn affinity(affinity: Option<&Affinity>, path: &Path, errors: &mut FieldErro
 fn weight(weight: i32, path: &Path, errors: &mut FieldErrors) {
     if !(1..=100).contains(&weight) {
         errors.invalid(&path.child("weight"), weight, WEIGHT);
+    }
+}
+
+/// A selector of nodes: at least one term.
+pub fn node_selector(selector: &NodeSelector, path: &Path, errors: &mut FieldErrors) {
+    let path = path.child("nodeSelectorTerms");
+    if selector.node_selector_terms.is_empty() {
+        errors.required(&path, "must have at least one node selector term");
+    }
+    for (i, term) in selector.node_selector_terms.iter().enumerate() {
+        node_term(term, &path.index(i), errors);
     }
 }
 

@@ -5,16 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use api::types::core::v1::{Container, Pod, PodSpec};
 use machinery::field::Path;
 
+use crate::old_labels;
 use crate::resources;
-
-/// Labels of nodes that have newer names.
-const OLD_LABELS: &[(&str, &str, &str)] = &[
-    ("beta.kubernetes.io/arch", "v1.14", "kubernetes.io/arch"),
-    ("beta.kubernetes.io/os", "v1.14", "kubernetes.io/os"),
-    ("failure-domain.beta.kubernetes.io/region", "v1.17", "topology.kubernetes.io/region"),
-    ("failure-domain.beta.kubernetes.io/zone", "v1.17", "topology.kubernetes.io/zone"),
-    ("beta.kubernetes.io/instance-type", "v1.17", "node.kubernetes.io/instance-type"),
-];
 
 /// Warnings for a pod.
 pub fn pod(pod: &Pod) -> Vec<String> {
@@ -38,10 +30,9 @@ pub fn pod(pod: &Pod) -> Vec<String> {
 pub fn spec(spec: &PodSpec, _annotations: Option<&BTreeMap<String, String>>, path: &Path) -> Vec<String> {
     let mut out = Vec::new();
     let path = path.child("spec");
-    for (old, since, new) in OLD_LABELS {
-        if spec.node_selector.as_ref().is_some_and(|selector| selector.contains_key(*old)) {
-            let path = path.child("nodeSelector").key(old);
-            out.push(format!("{path}: deprecated since {since}; use \"{new}\" instead"));
+    for key in spec.node_selector.iter().flatten().map(|(key, _)| key) {
+        if let Some(advice) = old_labels::advice(key) {
+            out.push(format!("{}: {advice}", path.child("nodeSelector").key(key)));
         }
     }
     let mut aliases: BTreeMap<&str, String> = BTreeMap::new();
