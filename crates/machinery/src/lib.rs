@@ -18,9 +18,9 @@
 //! * A patch applied twice is applied once, in time that its size bounds. [src/patch/tests.rs:
 //!   a_patch_applied_twice_is_applied_once; src/patch/tests.rs:
 //!   long_lists_are_merged_in_linear_time]
-//! * Every field that is set has an owner. [src/managed/tests.rs: every_set_field_has_an_owner]
+//! * Every field that is set has an owner. [src/managed/tests/mod.rs: every_set_field_has_an_owner]
 //! * Whoever applies, forces, updates and removes, the state, the owners and the conflicts are those of
-//!   the plain rules. [src/managed/model.rs: any_writes_end_as_the_model_says]
+//!   the plain rules. [src/managed/model/mod.rs: any_writes_end_as_the_model_says]
 
 pub mod decode;
 pub mod encode;
