@@ -150,6 +150,10 @@ async fn a_namespace_takes_its_content_with_it() {
     let mut deployment = web(2, "one");
     deployment["metadata"]["namespace"] = json!("team");
     world.create("deployments", "team", &deployment).await;
+    // Kinds that nothing acts on yet go, too.
+    let template = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "one"}]}});
+    let job = json!({"metadata": {"name": "once", "namespace": "team"}, "spec": {"template": template}});
+    world.create("jobs", "team", &job).await;
     world
         .until("two pods", async |w| {
             w.list("pods", "team").await.iter().filter(|p| p["status"]["podIP"].is_string()).count() == 2
@@ -157,7 +161,7 @@ async fn a_namespace_takes_its_content_with_it() {
         .await;
     world.root.dynamic(resource("namespaces")).delete("team", &DeleteParams::default()).await.expect("deleted");
     world.until("gone", async |w| w.get("namespaces", "", "team").await.is_none()).await;
-    for plural in ["pods", "replicasets", "deployments", "configmaps", "serviceaccounts"] {
+    for plural in ["pods", "replicasets", "deployments", "jobs", "configmaps", "serviceaccounts"] {
         assert!(world.list(plural, "team").await.is_empty(), "{plural}");
     }
     world.stage.stop();

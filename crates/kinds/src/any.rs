@@ -143,11 +143,7 @@ impl<K: Kind> AnyKind for K {
     }
 
     fn unknown_field(&self, field: &str) -> String {
-        if K::OWN_FIELD_LABELS {
-            format!("field label not supported: {field}")
-        } else {
-            format!(r#""{field}" is not a known field selector: only "metadata.name", "metadata.namespace""#)
-        }
+        <K as Kind>::unknown_field(field)
     }
 
     fn columns(&self) -> &'static [Column] {
@@ -159,10 +155,7 @@ impl<K: Kind> AnyKind for K {
     }
 
     fn row_of_bytes(&self, object: &[u8], now: Timestamp) -> status::Result<(Vec<Cell>, RowConditions)> {
-        match <K as Kind>::stored_as() {
-            Some(stored) => stored.row_of_bytes(object, now),
-            None => Ok((<K as Kind>::columns().row)(&view::read_parts(object, K::SHOWN)?, now)),
-        }
+        Ok((<K as Kind>::columns().row)(&view::read_parts(object, K::SHOWN)?, now))
     }
 
     fn stored_as(&self) -> Option<&'static dyn AnyKind> {

@@ -1,6 +1,8 @@
 //! Small rules about one value at one path, which many kinds use.
 
-use api::meta::apis::meta::v1::LabelSelector;
+use std::collections::BTreeSet;
+
+use api::meta::apis::meta::v1::{Condition, LabelSelector};
 use api::meta::util::intstr::IntOrString;
 use machinery::field::{FieldErrors, Path};
 use machinery::names;
@@ -14,6 +16,13 @@ pub const ID_RANGE: &str = "must be between 0 and 2147483647, inclusive";
 pub const IP_ADDRESS: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
 const PERCENT: &str = "a valid percent string must be a numeric string followed by an ending '%' \
                        (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')";
+
+const REASON: &str = "a condition reason must start with alphabetic character, optionally followed by a string of \
+                      alphanumeric characters or '_,:', and must end with an alphanumeric character or '_' \
+                      (e.g. 'my_name',  or 'MY_NAME',  or 'MyName',  or 'ReasonA,ReasonB',  or 'ReasonA:ReasonB', \
+                      regex used for validation is '[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?')";
+const REASON_LIMIT: usize = 1024;
+const MESSAGE_LIMIT: usize = 32 * 1024;
 
 /// The JSON form of a part of a view, for the value of a message.
 pub fn value(part: &impl Serialize) -> Value {
@@ -72,6 +81,13 @@ pub fn immutable<T: PartialEq + Serialize + ?Sized>(new: &T, old: &T, path: &Pat
     }
 }
 
+/// A count that only grows; an absent one is zero.
+pub fn not_decremented(new: Option<i32>, old: Option<i32>, path: &Path, errors: &mut FieldErrors) {
+    if old.is_some_and(|old| new.is_none_or(|new| new < old)) {
+        errors.invalid(path, new.unwrap_or(0), "cannot be decremented");
+    }
+}
+
 /// The percentage in `25%`.
 pub fn percent(text: &str) -> Option<i32> {
     text.strip_suffix('%').filter(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))?.parse().ok()
@@ -83,6 +99,14 @@ pub fn count_or_percent(amount: &IntOrString, path: &Path, errors: &mut FieldErr
         IntOrString::Int(number) => not_negative(Some(*number), path, errors),
         IntOrString::String(text) if percent(text).is_none() => errors.invalid(path, text.as_str(), PERCENT),
         IntOrString::String(_) => {}
+    }
+}
+
+/// True for no pods at all; what is neither count nor percentage is none, too.
+pub fn is_zero(amount: &IntOrString) -> bool {
+    match amount {
+        IntOrString::Int(number) => *number == 0,
+        IntOrString::String(text) => percent(text).unwrap_or(0) == 0,
     }
 }
 
@@ -159,4 +183,43 @@ pub fn cidr(text: &str, path: &Path, errors: &mut FieldErrors) {
         }
         Ok(_) => {}
     }
+}
+
+/// Conditions in the form newer kinds have.
+pub fn conditions(conditions: &[Condition], path: &Path, errors: &mut FieldErrors) {
+    let mut seen = BTreeSet::new();
+    for (i, condition) in conditions.iter().enumerate() {
+        let path = path.index(i);
+        if !seen.insert(condition.type_.as_str()) {
+            errors.duplicate(&path.child("type"), condition.type_.as_str());
+        }
+        all(names::qualified_name(&condition.type_), &path.child("type"), &condition.type_, errors);
+        let states = ["False", "True", "Unknown"];
+        one_of_or_absent(Some(&condition.status), &states, &path.child("status"), errors);
+        if let Some(generation) = condition.observed_generation.filter(|n| *n < 0) {
+            let wrong = "must be greater than or equal to zero";
+            errors.invalid(&path.child("observedGeneration"), generation, wrong);
+        }
+        if condition.last_transition_time.0 == jiff::Timestamp::default() {
+            errors.required(&path.child("lastTransitionTime"), "must be set");
+        }
+        let (reason, reason_path) = (condition.reason.as_str(), path.child("reason"));
+        if reason.is_empty() {
+            errors.required(&reason_path, "must be set");
+        } else if !is_reason(reason) {
+            errors.invalid(&reason_path, reason, REASON);
+        } else if reason.len() > REASON_LIMIT {
+            errors.too_long(&reason_path, REASON_LIMIT);
+        }
+        if condition.message.len() > MESSAGE_LIMIT {
+            errors.too_long(&path.child("message"), MESSAGE_LIMIT);
+        }
+    }
+}
+
+fn is_reason(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    bytes.first().is_some_and(u8::is_ascii_alphabetic)
+        && bytes.last().is_some_and(|c| c.is_ascii_alphanumeric() || *c == b'_')
+        && bytes.iter().all(|c| c.is_ascii_alphanumeric() || b"_,:".contains(c))
 }

@@ -326,6 +326,15 @@ pub trait Kind: Send + Sync + 'static {
     /// an unknown field differently.
     const OWN_FIELD_LABELS: bool = !Self::SELECTABLE.is_empty();
 
+    /// The 400 text for a field selector that names an unknown field.
+    fn unknown_field(field: &str) -> String {
+        if Self::OWN_FIELD_LABELS {
+            format!("field label not supported: {field}")
+        } else {
+            format!(r#""{field}" is not a known field selector: only "metadata.name", "metadata.namespace""#)
+        }
+    }
+
     /// The kind whose form is stored, when it is not this one.
     fn stored_as() -> Option<&'static dyn AnyKind> {
         None
@@ -433,8 +442,7 @@ pub trait AnyKind: Send + Sync + 'static {
     /// One row of the Table.
     fn row(&self, object: &Value, now: Timestamp) -> status::Result<(Vec<Cell>, RowConditions)>;
 
-    /// The same straight from stored bytes (in the form of [`stored_as`](AnyKind::stored_as), where that
-    /// is another kind), which spares the tree.
+    /// The same straight from bytes in the kind's own form, which spares the tree.
     fn row_of_bytes(&self, object: &[u8], now: Timestamp) -> status::Result<(Vec<Cell>, RowConditions)>;
 
     /// The kind whose form is stored, when it is not this one: then reads convert with

@@ -27,15 +27,20 @@ mod check;
 pub mod cluster_role;
 pub mod cluster_role_binding;
 pub mod config_map;
+pub mod controller_revision;
+pub mod cron_job;
+pub mod daemon_set;
 pub mod deployment;
 mod differences;
 pub mod endpoint_slice;
 pub mod endpoints;
 pub mod event;
 pub mod event_v1;
+pub mod horizontal_pod_autoscaler;
 pub mod ingress;
 pub mod ingress_class;
 pub mod ip_address;
+pub mod job;
 pub mod kind;
 mod lean;
 pub mod lease;
@@ -48,9 +53,12 @@ pub mod only;
 pub mod persistent_volume;
 pub mod persistent_volume_claim;
 pub mod pod;
+pub mod pod_disruption_budget;
+pub mod pod_template;
 pub mod priority_class;
 mod rbac;
 pub mod replica_set;
+pub mod replication_controller;
 pub mod resources;
 pub mod reviews;
 pub mod role;
@@ -61,6 +69,7 @@ pub mod service;
 pub mod service_account;
 pub mod service_cidr;
 pub mod shape;
+pub mod stateful_set;
 mod storage;
 pub mod storage_class;
 pub mod token_request;
@@ -84,11 +93,16 @@ pub static ALL: &[&dyn AnyKind] = &[
     &persistent_volume_claim::PersistentVolumeClaim,
     &persistent_volume::PersistentVolume,
     &pod::Pod,
+    &pod_template::PodTemplate,
+    &replication_controller::ReplicationController,
     &secret::Secret,
     &service_account::ServiceAccount,
     &service::Service,
+    &controller_revision::ControllerRevision,
+    &daemon_set::DaemonSet,
     &deployment::Deployment,
     &replica_set::ReplicaSet,
+    &stateful_set::StatefulSet,
     &event_v1::Event,
     &reviews::SelfSubjectReview,
     &reviews::TokenReview,
@@ -96,11 +110,16 @@ pub static ALL: &[&dyn AnyKind] = &[
     &reviews::SelfSubjectAccessReview,
     &reviews::SelfSubjectRulesReview,
     &reviews::SubjectAccessReview,
+    &horizontal_pod_autoscaler::HorizontalPodAutoscaler,
+    &horizontal_pod_autoscaler::v1::HorizontalPodAutoscaler,
+    &cron_job::CronJob,
+    &job::Job,
     &ingress_class::IngressClass,
     &ingress::Ingress,
     &ip_address::IPAddress,
     &network_policy::NetworkPolicy,
     &service_cidr::ServiceCIDR,
+    &pod_disruption_budget::PodDisruptionBudget,
     &cluster_role_binding::ClusterRoleBinding,
     &cluster_role::ClusterRole,
     &role_binding::RoleBinding,

@@ -53,7 +53,7 @@ impl Kind for ReplicaSet {
             errors.invalid(&selector, check::value(&spec.selector), "empty selector is invalid for deployment");
         }
         if let Some(template) = &spec.template {
-            pod::template::validate(ctx, template, &spec.selector, &path.child("template"), errors);
+            pod::template::validate(ctx, template, &spec.selector, "ReplicaSet", &path.child("template"), errors);
         }
     }
 

@@ -294,6 +294,13 @@ impl Shape {
         self
     }
 
+    /// A delete that does not say otherwise leaves the dependents.
+    #[must_use]
+    pub const fn orphans(mut self) -> Self {
+        self.propagation = Propagation::Orphan;
+        self
+    }
+
     #[must_use]
     pub const fn conditional_update(mut self) -> Self {
         self.unconditional_update = false;

@@ -117,6 +117,7 @@ pub fn resource(plural: &str) -> Resource {
         "deployments" => Resource::new("apps", "v1", plural, "Deployment", true),
         "replicasets" => Resource::new("apps", "v1", plural, "ReplicaSet", true),
         "endpointslices" => Resource::new("discovery.k8s.io", "v1", plural, "EndpointSlice", true),
+        "jobs" => Resource::new("batch", "v1", plural, "Job", true),
         "leases" => Resource::new("coordination.k8s.io", "v1", plural, "Lease", true),
         "nodes" => Resource::new("", "v1", plural, "Node", false),
         "namespaces" => Resource::new("", "v1", plural, "Namespace", false),

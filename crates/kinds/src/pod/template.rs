@@ -9,23 +9,48 @@ use crate::check;
 use crate::kind::Ctx;
 use crate::metadata;
 
-/// The mistakes in a template of pods that always run, and that `selector` must select.
+/// The mistakes in a template of pods that always run, and that `selector` must select; `owner` is the
+/// kind that has the template.
 pub fn validate(
-    _ctx: &Ctx,
+    ctx: &Ctx,
     template: &PodTemplateSpec,
     selector: &LabelSelector,
+    owner: &str,
     path: &Path,
     errors: &mut FieldErrors,
 ) {
+    selected(template, selector, path, errors);
+    alone(ctx, template, path, errors);
+    let none = Default::default();
+    let spec = template.spec.as_ref().unwrap_or(&none);
+    let path = path.child("spec");
+    if let Some(policy) = spec.restart_policy.as_deref().filter(|policy| *policy != "Always" && !policy.is_empty()) {
+        errors.0.retain(|error| error.path != path.child("restartPolicy"));
+        errors.not_supported(&path.child("restartPolicy"), policy, &["Always"]);
+    }
+    if spec.active_deadline_seconds.is_some() {
+        let wrong = format!("activeDeadlineSeconds in {owner} is not Supported");
+        errors.forbidden(&path.child("activeDeadlineSeconds"), wrong);
+    }
+}
+
+/// The selector selects the pods of the template.
+pub fn selected(template: &PodTemplateSpec, selector: &LabelSelector, path: &Path, errors: &mut FieldErrors) {
     let labels = defaults::template_labels(template);
-    let labels_path = path.child("metadata").child("labels");
     if !check::is_empty_selector(selector) {
         if let Ok(matcher) = api::selector(selector) {
             if !matcher.matches(&labels) {
-                errors.invalid(&labels_path, check::value(&labels), "`selector` does not match template `labels`");
+                let path = path.child("metadata").child("labels");
+                errors.invalid(&path, check::value(&labels), "`selector` does not match template `labels`");
             }
         }
     }
+}
+
+/// The mistakes in a template, whoever has it.
+pub fn alone(_ctx: &Ctx, template: &PodTemplateSpec, path: &Path, errors: &mut FieldErrors) {
+    let labels = defaults::template_labels(template);
+    let labels_path = path.child("metadata").child("labels");
     metadata::validate_labels(labels.iter().map(|(k, v)| (k.as_str(), v.as_str())), &labels_path, errors);
     let annotations = template.metadata.as_ref().and_then(|metadata| metadata.annotations.as_ref());
     metadata::validate_annotations(
@@ -39,14 +64,6 @@ pub fn validate(
     validate::spec(spec, validate::Where::Template, &path, errors);
     if spec.ephemeral_containers.as_ref().is_some_and(|containers| !containers.is_empty()) {
         errors.forbidden(&path.child("ephemeralContainers"), "ephemeral containers not allowed in pod template");
-    }
-    if let Some(policy) = spec.restart_policy.as_deref().filter(|policy| *policy != "Always" && !policy.is_empty()) {
-        errors.0.retain(|error| error.path != path.child("restartPolicy"));
-        errors.not_supported(&path.child("restartPolicy"), policy, &["Always"]);
-    }
-    if spec.active_deadline_seconds.is_some() {
-        let wrong = "activeDeadlineSeconds in ReplicaSet is not Supported";
-        errors.forbidden(&path.child("activeDeadlineSeconds"), wrong);
     }
 }
 
