@@ -309,8 +309,9 @@ fn step(model: &mut Model, choices: &mut Choices<'_>, now: i64) -> Result<(), Te
                 (format!("conflict with {manager:?}{using}"), path.clone())
             };
             prop_assert_eq!((status.code, got), (409, want.iter().map(with).collect()), "{}", what);
-            let count = format!("Apply failed with {} conflict", want.len());
-            prop_assert!(status.message.starts_with(&count), "{}", status.message);
+            let many = if want.len() == 1 { "" } else { "s" };
+            let head = format!("Apply failed with {} conflict{many}", want.len());
+            prop_assert_eq!(status.message.split(':').next(), Some(head.as_str()));
         }
         (got, want) => prop_assert!(false, "{}: {:?}, the model says {:?}", what, got, want.err()),
     }
