@@ -83,7 +83,7 @@ async fn every_part_runs_alone() -> Result<()> {
             &cluster,
             "kubelet",
             "kubelet.kubeconfig",
-            &["--container-runtime-endpoint", &endpoint, "--root-dir", &root, "--pod-logs-dir", &logs],
+            &["--container-runtime-endpoint", &endpoint, "--root-dir", &root, "--pod-logs-dir", &logs, FULL_DISK],
         )?,
         part(&cluster, "kube-proxy", "proxy.kubeconfig", &["--masquerade-egress"])?,
     ];
@@ -111,6 +111,10 @@ async fn clean(cluster: &Cluster) -> Result<()> {
     reset::apply(&Step::RemoveCgroup("/kubepods".into()))?;
     Ok(())
 }
+
+/// How full the disk of the machine that tests is does not matter here; alone a kubelet has upstream's
+/// thresholds, which are shares of it.
+const FULL_DISK: &str = "--eviction-hard=nodefs.available<64Mi,imagefs.available<64Mi";
 
 /// The node's name.
 const NODE: &str = "alone";
@@ -210,7 +214,7 @@ async fn the_api_server_runs_alone_beside_the_others() -> Result<()> {
     let parts = vec![
         part(&cluster, "kube-controller-manager", "controller-manager.kubeconfig", &["--root-ca-file", &ca])?,
         part(&cluster, "kube-scheduler", "scheduler.kubeconfig", &[])?,
-        part(&cluster, "kubelet", "kubelet.kubeconfig", kubelet.as_flattened())?,
+        part(&cluster, "kubelet", "kubelet.kubeconfig", &[kubelet.as_flattened(), &[FULL_DISK]].concat())?,
         part(&cluster, "kube-proxy", "proxy.kubeconfig", &["--masquerade-egress", "--hostname-override", NODE])?,
     ];
     let works = async {
