@@ -26,7 +26,7 @@ pub mod decode;
 pub mod encode;
 pub mod field;
 pub mod fields;
-mod go;
+pub mod go;
 pub mod labels;
 pub mod managed;
 pub mod meta;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use api::types::core::v1::{Container, ResourceFieldSelector};
+use machinery::go::quote;
 use machinery::quantity::Quantity;
 
 use crate::pod::{self, BoundPod};
@@ -56,28 +57,6 @@ fn format_map(map: Option<&BTreeMap<String, String>>) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-fn quote(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 2);
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\u{7}' => out.push_str("\\a"),
-            '\u{8}' => out.push_str("\\b"),
-            '\u{b}' => out.push_str("\\v"),
-            '\u{c}' => out.push_str("\\f"),
-            c if (c as u32) < 0x20 || c == '\u{7f}' => out.push_str(&format!("\\x{:02x}", c as u32)),
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
-}
-
 /// The text of a `resourceFieldRef`. `own` is the container whose environment it is for.
 pub fn resource(
     pod: &BoundPod,
@@ -119,7 +98,7 @@ mod tests {
     #[test]
     fn fields() {
         let pod = pod(json!({
-            "metadata": {"labels": {"b": "2", "a": "x\"y\n"}, "annotations": {"k/d": "v"}},
+            "metadata": {"labels": {"b": "2", "a": "x\"y\n"}, "annotations": {"k/d": "v\u{200b}"}},
             "spec": {"nodeName": "n1", "serviceAccountName": "sa", "containers": []}}));
         let place = Place {
             pod_ips: vec!["10.0.0.2".into(), "fd00::2".into()],
@@ -133,7 +112,9 @@ mod tests {
             ("metadata.labels", "a=\"x\\\"y\\n\"\nb=\"2\""),
             ("metadata.labels['b']", "2"),
             ("metadata.labels['none']", ""),
-            ("metadata.annotations['k/d']", "v"),
+            ("metadata.annotations['k/d']", "v\u{200b}"),
+            // As Go quotes what it does not print.
+            ("metadata.annotations", "k/d=\"v\\u200b\""),
             ("spec.nodeName", "n1"),
             ("spec.serviceAccountName", "sa"),
             ("status.hostIP", "192.0.2.1"),

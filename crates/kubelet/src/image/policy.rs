@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use api::types::core::v1::Container;
+use machinery::time;
 
 /// `imagePullPolicy`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,18 +58,8 @@ pub fn back_off_message(image: &str, last_error: &str) -> String {
 
 /// A duration as Go prints it, to the millisecond: `1.203s`, `640ms`, `2m3.5s`.
 pub fn go_duration(duration: Duration) -> String {
-    let millis = duration.as_millis();
-    if millis < 1000 {
-        return format!("{millis}ms");
-    }
-    let (hours, minutes, rest) = (millis / 3_600_000, millis / 60_000 % 60, millis % 60_000);
-    let mut seconds = format!("{}.{:03}", rest / 1000, rest % 1000);
-    seconds.truncate(seconds.trim_end_matches('0').trim_end_matches('.').len());
-    match (hours, minutes) {
-        (0, 0) => format!("{seconds}s"),
-        (0, _) => format!("{minutes}m{seconds}s"),
-        _ => format!("{hours}h{minutes}m{seconds}s"),
-    }
+    let millis = i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
+    time::go_duration(millis.saturating_mul(1_000_000))
 }
 
 #[cfg(test)]
@@ -107,7 +98,7 @@ mod tests {
         let of = |millis| go_duration(Duration::from_millis(millis));
         assert_eq!(
             [0, 640, 1000, 1203, 1250, 61_500, 3_600_000].map(of),
-            ["0ms", "640ms", "1s", "1.203s", "1.25s", "1m1.5s", "1h0m0s"]
+            ["0s", "640ms", "1s", "1.203s", "1.25s", "1m1.5s", "1h0m0s"]
         );
     }
 }

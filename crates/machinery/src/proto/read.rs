@@ -265,7 +265,7 @@ fn scalar(field: Field<'_>, scalar: Scalar, value: wire::Field<'_>) -> Result<Op
             };
             Value::String(if scalar == Scalar::MicroTime { time::rfc3339_micro(at) } else { time::rfc3339(at) })
         }
-        (Scalar::Duration, wire::Field::Bytes(bytes)) => Value::String(duration(pair(bytes)?.0.unwrap_or(0))),
+        (Scalar::Duration, wire::Field::Bytes(bytes)) => Value::String(time::go_duration(pair(bytes)?.0.unwrap_or(0))),
         _ => return Err(wrong(field)),
     }))
 }
@@ -290,33 +290,4 @@ fn number(value: f64) -> Value {
         return Value::from(value as i64);
     }
     Number::from_f64(value).map_or(Value::from(0), Value::Number)
-}
-
-/// Nanoseconds as Go prints them: `1h2m3.5s`.
-fn duration(nanos: i64) -> String {
-    if nanos == 0 {
-        return "0s".to_owned();
-    }
-    let (sign, total) = (if nanos < 0 { "-" } else { "" }, nanos.unsigned_abs());
-    let fraction = |value: u64, unit: u64, name: &str| {
-        let rest = format!("{:09}", value % unit * (1_000_000_000 / unit));
-        let rest = rest.trim_end_matches('0');
-        let dot = if rest.is_empty() { "" } else { "." };
-        format!("{}{dot}{rest}{name}", value / unit)
-    };
-    let text = match total {
-        0..1_000 => format!("{total}ns"),
-        1_000..1_000_000 => fraction(total, 1_000, "µs"),
-        1_000_000..1_000_000_000 => fraction(total, 1_000_000, "ms"),
-        _ => {
-            let seconds = total / 1_000_000_000;
-            let tail = fraction(total % 60_000_000_000, 1_000_000_000, "s");
-            match (seconds / 3600, seconds / 60 % 60) {
-                (0, 0) => tail,
-                (0, minutes) => format!("{minutes}m{tail}"),
-                (hours, minutes) => format!("{hours}h{minutes}m{tail}"),
-            }
-        }
-    };
-    format!("{sign}{text}")
 }
