@@ -175,6 +175,8 @@ async fn a_snapshot_of_a_running_cluster_is_gone_back_to() -> Result<()> {
     ensure!(!done && said.contains("the cluster runs") && said.contains("pintle down"), "{said}");
 
     cluster.stop().await?;
+    let (done, said) = run(&cluster, &["why", "pod/any"]).await?;
+    ensure!(!done && said.contains("the cluster does not run; pintle up --state-dir="), "{said}");
     let stopped = cluster.root().join("stopped").display().to_string();
     let (done, said) = run(&cluster, &["snapshot", "save", &stopped]).await?;
     ensure!(done, "a stopped cluster is not saved: {said}");

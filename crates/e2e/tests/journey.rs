@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use e2e::cluster::{Cluster, guard_drops};
 use e2e::registry::Registry;
 use e2e::{images, manifests};
+use machinery::quantity::Quantity;
 use serde_json::Value;
 
 struct World {
@@ -198,7 +199,7 @@ async fn services_answer(world: &World) -> Result<()> {
         }
     }
     ensure!(names.len() == 3, "requests reach {names:?}");
-    // From another pod, and from a pod of the Service to itself.
+    // From another pod.
     let script = format!(
         "set -e; for i in 1 2 3 4 5 6 7 8; do timeout 5 wget -qO- http://{ip}/ | grep -q nginx; done; \
          timeout 5 wget -qO- http://{node}:30080/ | grep -q nginx; echo reached"
@@ -211,6 +212,24 @@ async fn services_answer(world: &World) -> Result<()> {
             Ok(())
         })
         .await?;
+    // From a pod of a Service to itself, through the Service.
+    cluster.kubectl(&["create", "service", "clusterip", "mirror", "--tcp=80:8080"]).await?;
+    let own = cluster.kubectl(&["get", "service", "mirror", "-o", "jsonpath={.spec.clusterIP}"]).await?;
+    let script = format!(
+        "mkdir /www; echo itself > /www/index.html; httpd -p 8080 -h /www; \
+         until timeout 5 wget -qO- http://{own}/; do sleep 0.1; done; sleep 1000"
+    );
+    let mirror = manifests::script("mirror", &world.busybox, &script)
+        .replace("  name: mirror\n", "  name: mirror\n  labels: {app: mirror}\n");
+    cluster.apply(&mirror).await?;
+    cluster
+        .eventually("a pod reaches itself through its Service", || async {
+            let log = cluster.kubectl(&["logs", "mirror"]).await?;
+            ensure!(log.ends_with("itself\n"), "{log}");
+            Ok(())
+        })
+        .await?;
+    cluster.kubectl(&["delete", "pod/mirror", "service/mirror"]).await?;
     // An address that no Service owns is refused here, at once.
     let refused = cluster.http_get("http://10.100.200.200/").await;
     ensure!(
@@ -239,8 +258,22 @@ async fn users_look_around(world: &World) -> Result<()> {
     for word in ["Allocated resources:", "kubelet is posting ready status", "default", "web-"] {
         ensure!(node.contains(word), "{word} is missing from\n{node}");
     }
-    let cpu = node.lines().skip_while(|l| !l.starts_with("Allocated")).find(|l| l.trim_start().starts_with("cpu"));
-    ensure!(cpu.is_some_and(|l| l.contains("30m (1%)")), "allocated cpu: {cpu:?}");
+    // Of three pods; the shares are the machine's.
+    let machine = cluster.json(&["get", "nodes"]).await?;
+    let allocatable = |what: &str| -> Result<Quantity> {
+        Ok(text(&machine, &format!("/items/0/status/allocatable/{what}")).parse()?)
+    };
+    let share = |part: i128, whole: i128| format!("({}%)", part * 100 / whole);
+    let cpu_share = share(30, allocatable("cpu")?.milli());
+    let memory_share = share(48 << 20, allocatable("memory")?.value());
+    let row = |what: &str| {
+        let allocated = node.lines().skip_while(|l| !l.starts_with("Allocated"));
+        let row =
+            allocated.map(|l| l.split_whitespace().collect::<Vec<_>>()).find(|words| words.first() == Some(&what));
+        row.unwrap_or_default()
+    };
+    ensure!(row("cpu") == ["cpu", "30m", &cpu_share, "0", "(0%)"], "{:?}", row("cpu"));
+    ensure!(row("memory") == ["memory", "48Mi", &memory_share, "0", "(0%)"], "{:?}", row("memory"));
     let pods = items(&cluster.json(&["get", "pods", "-l", "app=web"]).await?);
     let pod = text(&pods[0], "/metadata/name");
     let described = cluster.kubectl(&["describe", "pod", pod]).await?;

@@ -262,7 +262,7 @@ async fn broken_pods_say_why(world: &World) -> Result<()> {
     says(world, "crashes", "kubelet", "CrashLoop", "container main", "restarting failed container=main").await?;
 
     cluster.apply(&format!("{}  runtimeClassName: none\n", sleeps("classless"))).await?;
-    let text = "runtimeclass.node.k8s.io \"none\" not found";
+    let text = "runtime classes are not supported by this kubelet";
     says(world, "classless", "kubelet", "Sandbox", "the pod's sandbox", text).await?;
 
     // What was missing comes, and the Wait goes.

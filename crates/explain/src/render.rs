@@ -13,6 +13,7 @@ use crate::seen::{Happened, Seen};
 const WIDTH: usize = 100;
 /// More of the past is not shown.
 const HISTORY: usize = 50;
+const HAS_A_NODE: &str = "has a node";
 
 /// Says what the pod waits for and what happened to it, as of `now`.
 pub fn render(seen: &Seen, now: Timestamp) -> String {
@@ -138,9 +139,12 @@ fn containers(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
 fn history(out: &mut String, seen: &Seen, now: Timestamp) {
     let mut history: Vec<Happened> = seen.history.clone();
     if let Some(pod) = &seen.pod {
-        history.extend(milestones(pod));
+        // An event says more of it.
+        let told = history.iter().any(|h| h.kind == "Pod" && h.reason == "Scheduled");
+        history.extend(milestones(pod).into_iter().filter(|m| !(told && m.reason == HAS_A_NODE)));
     }
-    history.sort_by_key(|h| h.at);
+    // Some times have fractions of a second and some have none: within a second they tell nothing.
+    history.sort_by_key(|h| (h.at.map(Timestamp::as_second), h.order));
     let skipped = history.len().saturating_sub(HISTORY);
     if history.is_empty() {
         return;
@@ -169,35 +173,37 @@ fn history(out: &mut String, seen: &Seen, now: Timestamp) {
 fn milestones(pod: &Pod) -> Vec<Happened> {
     let mut out = Vec::new();
     let name = pod.metadata.name.clone().unwrap_or_default();
-    let mut add = |at: Option<Timestamp>, reason: &str, message: String| {
+    // `order` within the second: before all events, or after them.
+    let mut add = |at: Option<Timestamp>, order: u64, reason: &str, message: String| {
         let (kind, name, reason) = ("Pod".to_owned(), name.clone(), reason.to_owned());
-        out.push(Happened { at, count: 1, warning: false, kind, name, uid: String::new(), reason, message });
+        out.push(Happened { at, order, count: 1, warning: false, kind, name, uid: String::new(), reason, message });
     };
+    let (first, last) = (0, u64::MAX);
     let created = pod.metadata.creation_timestamp.as_ref().map(|t| t.0);
     if created.is_some() {
-        add(created, "created", String::new());
+        add(created, first, "created", String::new());
     }
     for condition in pod.status.iter().flat_map(|s| s.conditions.iter().flatten()) {
         let at = condition.last_transition_time.as_ref().map(|t| t.0);
         match (condition.type_.as_str(), condition.status.as_str()) {
-            ("PodScheduled", "True") => add(at, "has a node", pod::node_name(pod).to_owned()),
-            ("Ready", "True") => add(at, "ready", String::new()),
+            ("PodScheduled", "True") => add(at, first, HAS_A_NODE, pod::node_name(pod).to_owned()),
+            ("Ready", "True") => add(at, last, "ready", String::new()),
             ("DisruptionTarget", "True") => {
-                add(at, "to be disrupted", condition.message.clone().unwrap_or_default());
+                add(at, first, "to be disrupted", condition.message.clone().unwrap_or_default());
             }
             _ => {}
         }
     }
     for container in containers(pod).filter(|c| c.restart_count > 0) {
-        let last = container.last_state.as_ref().and_then(|s| s.terminated.as_ref());
-        let at = last.and_then(|t| t.finished_at.as_ref()).map(|t| t.0);
-        let code = last.map(|t| format!(", last with exit code {}", t.exit_code)).unwrap_or_default();
-        add(at, "container ended", format!("{} ({} restarts{code})", container.name, container.restart_count));
+        let ended = container.last_state.as_ref().and_then(|s| s.terminated.as_ref());
+        let at = ended.and_then(|t| t.finished_at.as_ref()).map(|t| t.0);
+        let code = ended.map(|t| format!(", last with exit code {}", t.exit_code)).unwrap_or_default();
+        add(at, first, "container ended", format!("{} ({} restarts{code})", container.name, container.restart_count));
     }
     if let Some(deleted) = &pod.metadata.deletion_timestamp {
         let grace = pod.metadata.deletion_grace_period_seconds.unwrap_or_default();
         let asked = deleted.0.saturating_sub(jiff::SignedDuration::from_secs(grace)).unwrap_or(deleted.0);
-        add(Some(asked), "deletion asked for", format!("{grace} s of grace"));
+        add(Some(asked), first, "deletion asked for", format!("{grace} s of grace"));
     }
     out
 }

@@ -15,8 +15,11 @@ pub struct Owner {
 /// Something that happened, as an event tells it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Happened {
-    /// The last time it did.
+    /// The last time it did; often in whole seconds.
     pub at: Option<Timestamp>,
+    /// Its place among what happened in the same second: the revision at which the server last wrote
+    /// of it.
+    pub order: u64,
     /// How often.
     pub count: i64,
     pub warning: bool,
@@ -34,6 +37,7 @@ impl From<Event> for Happened {
         let last = last.or(event.last_timestamp.as_ref().map(|t| t.0)).or(event.event_time.as_ref().map(|t| t.0));
         Self {
             at: last.or(event.first_timestamp.map(|t| t.0)).or(event.metadata.creation_timestamp.map(|t| t.0)),
+            order: event.metadata.resource_version.and_then(|v| v.parse().ok()).unwrap_or(1),
             count: i64::from(series.and_then(|s| s.count).or(event.count).unwrap_or(1)).max(1),
             warning: event.type_.as_deref() == Some("Warning"),
             kind: event.involved_object.kind.unwrap_or_default(),

@@ -73,9 +73,9 @@ waiting
       is not helpful for scheduling.
 
 history
+  10m   created
   10m   Deployment web: ScalingReplicaSet Scaled up replica set web from 0 to 1
   10m   ReplicaSet web: SuccessfulCreate Created pod: web-1
-  10m   created
    5m ! FailedScheduling (×3) 0/1 nodes are available: 1 Insufficient cpu.
 "
     );
@@ -101,6 +101,26 @@ history
   9m59s   has a node n
   9m57s   ready
 "
+    );
+}
+
+#[test]
+fn what_happened_in_one_second_stands_in_the_order_it_was_written() {
+    let pod = json!({"metadata": {"name": "web-1", "creationTimestamp": "2026-07-01T12:00:00Z"}, "spec": {"nodeName": "n", "containers": []},
+        "status": {"phase": "Running", "conditions": [
+            {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-07-01T12:00:00Z"},
+            {"type": "Ready", "status": "True", "lastTransitionTime": "2026-07-01T12:00:00Z"}]}});
+    // The scheduler counts in fractions of a second, the kubelet in whole ones.
+    let mut scheduled = event("Pod", "web-1", "2026-07-01T12:00:00.7Z", "Scheduled", "assigned to n");
+    let mut started = event("Pod", "web-1", "2026-07-01T12:00:00Z", "Started", "Container started");
+    scheduled["metadata"]["resourceVersion"] = json!("9");
+    started["metadata"]["resourceVersion"] = json!("10");
+    let text = render(&seen(pod, vec![], vec![started, scheduled]), now());
+    let (_, history) = text.split_once("history\n").expect("a history");
+    let lines: Vec<&str> = history.lines().map(str::trim).collect();
+    assert_eq!(
+        lines,
+        ["10m   created", "10m   Scheduled assigned to n", "10m   Started Container started", "10m   ready"]
     );
 }
 

@@ -16,8 +16,7 @@ pub fn claims(pod: &BoundPod) -> Option<String> {
 pub fn sandbox(pod: &BoundPod) -> Option<String> {
     let spec = pod.spec();
     if let Some(class) = spec.runtime_class_name.as_deref().filter(|c| !c.is_empty()) {
-        // As upstream words it: no RuntimeClass exists while the kind is not served.
-        return Some(format!("runtimeclass.node.k8s.io \"{class}\" not found"));
+        return Some(format!("runtime classes are not supported by this kubelet: the pod asks for {class:?}"));
     }
     (spec.host_users == Some(false))
         .then(|| "user namespaces (hostUsers: false) are not supported by this kubelet".to_owned())
@@ -76,7 +75,10 @@ mod tests {
             (json!({}), None),
             (json!({"runtimeClassName": ""}), None),
             (json!({"hostUsers": true}), None),
-            (json!({"runtimeClassName": "gvisor"}), Some("runtimeclass.node.k8s.io \"gvisor\" not found")),
+            (
+                json!({"runtimeClassName": "gvisor"}),
+                Some("runtime classes are not supported by this kubelet: the pod asks for \"gvisor\""),
+            ),
             (json!({"hostUsers": false}), Some("user namespaces (hostUsers: false) are not supported by this kubelet")),
         ];
         for (spec, want) in rows {

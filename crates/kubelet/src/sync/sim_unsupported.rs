@@ -21,7 +21,7 @@ async fn what_nothing_here_can_do_is_said() {
     let mount = |why: &str| format!("!FailedMount MountVolume.SetUp failed for volume \"v\" : {why}");
     let huge = "emptyDir on medium HugePages is not supported by this kubelet";
     let bundle = "projected source clusterTrustBundle is not supported by this kubelet";
-    let class = "runtimeclass.node.k8s.io \"kata\" not found";
+    let class = "runtime classes are not supported by this kubelet: the pod asks for \"kata\"";
     let claims = "resource claims are not supported by this kubelet: the pod asks for gpu";
     let users = "user namespaces (hostUsers: false) are not supported by this kubelet";
     let rows = [

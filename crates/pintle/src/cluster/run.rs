@@ -26,15 +26,14 @@ use host::{cni, preflight, reset, supervisor, sysctl};
 use kinds::kind::ClusterOptions;
 use net::nft::Nft;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
-use serde_json::Value;
 use stdx::shutdown::Stage;
-use stdx::{ClockExt, Rng, SharedClock};
+use stdx::{Rng, SharedClock};
 use storage::Store;
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::cluster::identities::{self, Identities};
 use crate::cluster::preflight::{KUBELET_PORT, check, path};
-use crate::cluster::{address, next, snapshots};
+use crate::cluster::{address, next, node_ready, snapshots};
 use crate::commands::up::{Component, READY, Up};
 use crate::progress::Progress;
 use crate::signals::Signals;
@@ -50,6 +49,8 @@ pub struct Cluster {
     args: Up,
     layout: Layout,
     clock: SharedClock,
+    /// When the start began.
+    started: jiff::Timestamp,
     rng: Rng,
     server: Arc<ApiServer>,
     store: Arc<storage::Embedded>,
@@ -98,7 +99,7 @@ impl Cluster {
     }
 
     async fn start(args: Up, clock: SharedClock, node: &Handle, progress: &mut Progress) -> Result<Self> {
-        let layout = args.roots.layout();
+        let (layout, started) = (args.roots.layout(), clock.wall());
         let mut journal = prepare_host(&layout, &args)?;
         let node_ip = args.node_ip.unwrap_or_else(address::outward);
         let node_name = args.hostname_override.clone().unwrap_or_else(address::host_name);
@@ -128,7 +129,7 @@ impl Cluster {
         progress.done(&format!("API server on {}", args.server_url()));
 
         let components = Stage::new();
-        let cluster = Self { args, layout, clock, rng, server, store, components, serving };
+        let cluster = Self { args, layout, clock, started, rng, server, store, components, serving };
         cluster.write_kubeconfig(&identities, &node_name, &mut journal)?;
         cluster.start_controllers(&identities);
         cluster.start_scheduler();
@@ -259,8 +260,7 @@ impl Cluster {
     /// Waits until the node is Ready and says what to type next.
     async fn announce(&self, progress: &mut Progress) -> Result<()> {
         if self.args.has(Component::Kubelet) {
-            let ready = self.clock.timeout(READY_LIMIT, self.node_ready()).await;
-            ready.context("the node did not become Ready; see kubectl describe node and the log")??;
+            self.node_ready().await?;
             progress.done("node Ready");
         }
         progress.line(&format!("\nThe cluster is ready after {} ms. Next:", progress.total()));
@@ -274,31 +274,15 @@ impl Cluster {
         Ok(())
     }
 
-    /// Ends when a Node of this cluster is Ready. It watches, as every client does.
+    /// Ends when the Node of this cluster is Ready.
     async fn node_ready(&self) -> Result<()> {
-        let client = self.client(
-            kinds::User {
-                name: "kubernetes-admin".into(),
-                groups: vec!["system:masters".into()],
-                ..Default::default()
-            },
-            "pintle",
-        );
-        let resource = client::Resource::of::<api::types::core::v1::Node>();
-        let stage = Stage::new();
-        let nodes: client::Informer<Value> =
-            client::Informer::builder(client, resource).start(self.clock.clone(), self.rng.clone(), &stage);
-        let (sender, mut receiver) = tokio::sync::watch::channel(false);
-        nodes.subscribe(move |change| {
-            let conditions = change.object().view.pointer("/status/conditions").and_then(Value::as_array);
-            let is_ready = |c: &Value| c["type"] == "Ready" && c["status"] == "True";
-            if conditions.is_some_and(|list| list.iter().any(is_ready)) {
-                sender.send_replace(true);
-            }
-        });
-        receiver.wait_for(|ready| *ready).await.context("the watch of nodes ended")?;
-        stage.stop();
-        Ok(())
+        let admin = kinds::User {
+            name: "kubernetes-admin".into(),
+            groups: vec!["system:masters".into()],
+            ..Default::default()
+        };
+        node_ready::wait(self.client(admin, "pintle"), self.clock.clone(), self.rng.clone(), self.started, READY_LIMIT)
+            .await
     }
 
     /// Components, then the API server, then the store.

@@ -30,16 +30,19 @@ pub struct Snapshot {
 enum Action {
     /// Save the state to a new file; the cluster may run.
     Save {
+        /// Where to; it must not be there yet.
         #[arg(value_name = "FILE")]
         file: PathBuf,
     },
     /// Read all of a snapshot and say what is in it.
     Inspect {
+        /// The snapshot.
         #[arg(value_name = "FILE")]
         file: PathBuf,
     },
     /// Make a snapshot the state of the cluster, which must be stopped. The state before is kept.
     Restore {
+        /// The snapshot.
         #[arg(value_name = "FILE")]
         file: PathBuf,
     },
@@ -81,7 +84,8 @@ fn restore(args: &Snapshot, store: &Path, file: &Path) -> Result<()> {
             bail!("the cluster runs (pid {}); stop it first with pintle down{flags}", running.pid);
         }
     }
-    let (summary, kept) = snapshot::restore(file, store, &Rng::from_os()).context("nothing was restored")?;
+    let (summary, kept) = snapshot::restore(file, store, &Rng::from_os())
+        .with_context(|| format!("nothing was restored from {}", file.display()))?;
     println!("restored {} from {}", told(&summary), file.display());
     if let Some(kept) = kept {
         println!("the state before is kept in {}", kept.display());

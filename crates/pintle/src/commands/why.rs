@@ -1,7 +1,8 @@
 //! `pintle why pod/NAME`: what holds a pod up, and what happened to it so far.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
+use host::process::ProcessId;
 use stdx::SharedClock;
 
 use crate::VERSION;
@@ -34,7 +35,18 @@ pub async fn run(args: Why, clock: SharedClock) -> Result<()> {
     }
     let connection = client::kubeconfig::Connection::load(&path, None).context("the kubeconfig")?;
     let client = client::Client::https(&connection, &format!("pintle/{VERSION}"), &clock)?;
-    let text = explain::why(&client, &args.namespace, name, clock.wall()).await?;
-    print!("{text}");
-    Ok(())
+    match explain::why(&client, &args.namespace, name, clock.wall()).await {
+        Ok(text) => {
+            print!("{text}");
+            Ok(())
+        }
+        Err(explain::Error::Client(client::Error::Transport(error @ transport::Error::Connect(_)))) => {
+            let started = ProcessId::load_alive(&args.roots.layout().pid()).is_some();
+            if args.kubeconfig.is_none() && !started {
+                bail!("the cluster does not run; pintle up{} starts it", args.roots.flags());
+            }
+            Err(anyhow!(error).context(format!("the API server {} cannot be reached", connection.server)))
+        }
+        Err(error) => Err(error.into()),
+    }
 }

@@ -45,8 +45,16 @@ pub(crate) enum FileKind {
     Base,
 }
 
+/// How many bytes say what a file is.
+pub(crate) const MAGIC: usize = 8;
+
 impl FileKind {
-    fn magic(self) -> &'static [u8; 8] {
+    /// True when `start`, the first bytes of a file, are those of this kind.
+    pub fn begins(self, start: &[u8]) -> bool {
+        start.starts_with(self.magic())
+    }
+
+    fn magic(self) -> &'static [u8; MAGIC] {
         match self {
             Self::Log => b"PintLog\0",
             Self::Base => b"PintBase",
@@ -118,7 +126,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 impl FileHeader {
     pub fn encode(&self) -> [u8; FILE_HEADER] {
         let mut out = [0; FILE_HEADER];
-        out[..8].copy_from_slice(self.kind.magic());
+        out[..MAGIC].copy_from_slice(self.kind.magic());
         out[8..12].copy_from_slice(&self.format.to_le_bytes());
         out[16..24].copy_from_slice(&self.revision.to_le_bytes());
         out[24..32].copy_from_slice(&self.salt.to_le_bytes());
@@ -132,7 +140,7 @@ impl FileHeader {
         if bytes.len() < FILE_HEADER {
             return Err(Damage::Short);
         }
-        if &bytes[..8] != kind.magic() {
+        if !kind.begins(bytes) {
             return Err(Damage::Other);
         }
         if crc32c::crc32c(&bytes[..40]) != u32_at(bytes, 40) {

@@ -12,7 +12,10 @@ use stdx::Rng;
 use stdx::clock::Instant;
 
 use super::files::{Files, Folder};
+use super::place::Place;
+use super::record::{FileKind, MAGIC};
 use super::{Embedded, base, recovery, salt};
+use crate::mvcc::Entries;
 use crate::{Error, HistoryBounds, Revision};
 
 /// How far a restore jumps ahead. A cluster would need a year of thirty writes a second to get there.
@@ -75,10 +78,20 @@ pub fn save(folder: &Path, path: &Path, rng: &Rng) -> Result<Summary, Error> {
     Ok(Summary { revision, keys: entries.len(), bytes: saved.bytes })
 }
 
+/// Reads a snapshot. A file that never was one is not called damaged.
+fn read(files: &dyn Files, name: &str) -> Result<(base::Base, Entries<Place>), Error> {
+    let mut start = [0; MAGIC];
+    let length = files.open(name)?.read_at(&mut start, 0)?;
+    if !FileKind::Base.begins(&start[..length]) {
+        return Err(Error::Corrupt("this is not a snapshot".into()));
+    }
+    base::read(files, name)
+}
+
 /// Reads and checks all of a snapshot. Blocks.
 pub fn inspect(path: &Path) -> Result<Summary, Error> {
     let (files, name) = split(path)?;
-    let (saved, entries) = base::read(&*files, name)?;
+    let (saved, entries) = read(&*files, name)?;
     Ok(Summary { revision: saved.revision, keys: entries.len(), bytes: saved.bytes })
 }
 
@@ -86,7 +99,7 @@ pub fn inspect(path: &Path) -> Result<Summary, Error> {
 /// the path it has now is returned. Blocks.
 pub fn restore(path: &Path, folder: &Path, rng: &Rng) -> Result<(Summary, Option<PathBuf>), Error> {
     let (files, name) = split(path)?;
-    let (saved, entries) = base::read(&*files, name)?;
+    let (saved, entries) = read(&*files, name)?;
     let fresh = beside(folder, "restoring")?;
     // Nobody may use the old store while it is replaced; what it still can tell, it tells.
     let old = folder.exists().then(|| Folder::lock(folder)).transpose()?;

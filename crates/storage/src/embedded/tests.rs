@@ -333,11 +333,15 @@ async fn a_snapshot_restores_the_state_and_jumps_ahead() {
     let next = store.commit(put("c", "5", Expect::Absent)).await.expect("commits");
     assert_eq!(next.revision, restored.revision + 1);
     drop(store);
-    assert_eq!(Embedded::open(options(folder)).expect("opens").revision(), next.revision);
+    assert_eq!(Embedded::open(options(folder.clone())).expect("opens").revision(), next.revision);
 
     let mut bytes = std::fs::read(&saved).expect("reads");
     let middle = bytes.len() - 30;
     bytes[middle] ^= 1;
     std::fs::write(&saved, bytes).expect("writes");
-    assert!(matches!(snapshot::inspect(&saved), Err(Error::Corrupt(_))));
+    let damaged = snapshot::inspect(&saved).expect_err("is damaged").to_string();
+    assert!(damaged.contains("is damaged"), "{damaged}");
+    std::fs::write(&saved, "kind: Deployment\n").expect("writes");
+    let other = snapshot::restore(&saved, &folder, &Rng::seeded(2)).expect_err("is none").to_string();
+    assert_eq!(other, "this is not a snapshot");
 }
