@@ -29,6 +29,9 @@ pub mod cluster_role_binding;
 pub mod config_map;
 pub mod controller_revision;
 pub mod cron_job;
+pub mod csi_driver;
+pub mod csi_node;
+pub mod csi_storage_capacity;
 pub mod daemon_set;
 pub mod deployment;
 mod differences;
@@ -74,6 +77,8 @@ mod storage;
 pub mod storage_class;
 pub mod token_request;
 pub mod view;
+pub mod volume_attachment;
+pub mod volume_attributes_class;
 pub mod wait;
 
 pub use kind::{
@@ -124,7 +129,12 @@ pub static ALL: &[&dyn AnyKind] = &[
     &cluster_role::ClusterRole,
     &role_binding::RoleBinding,
     &role::Role,
+    &csi_driver::CSIDriver,
+    &csi_node::CSINode,
+    &csi_storage_capacity::CSIStorageCapacity,
     &storage_class::StorageClass,
+    &volume_attachment::VolumeAttachment,
+    &volume_attributes_class::VolumeAttributesClass,
     &priority_class::PriorityClass,
     &lease::Lease,
     &runtime_class::RuntimeClass,

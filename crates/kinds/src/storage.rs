@@ -55,6 +55,13 @@ pub fn positive(amount: &Amount, path: &Path, errors: &mut FieldErrors) {
     }
 }
 
+/// An amount that may be nothing, but not less.
+pub fn not_negative(amount: &Amount, path: &Path, errors: &mut FieldErrors) {
+    if resources::parse(amount).is_some_and(|quantity| quantity.is_negative()) {
+        errors.invalid(path, amount.0.as_str(), check::NOT_NEGATIVE);
+    }
+}
+
 /// An amount that is sound at all.
 pub fn amount(amount: &Amount, path: &Path, errors: &mut FieldErrors) {
     if let Some(quantity) = resources::parse(amount).filter(|quantity| quantity.value() < 0) {
