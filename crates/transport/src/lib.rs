@@ -12,8 +12,11 @@
 //!   [tests/roundtrip.rs: a_server_that_is_not_who_it_should_be_is_not_spoken_to;
 //!   tests/roundtrip.rs: a_replaced_certificate_serves_new_connections; tests/roundtrip.rs:
 //!   certificates_in_files_are_read_again_when_they_change]
-//! * A client that says nothing loses its place. [tests/roundtrip.rs:
-//!   a_client_that_says_nothing_is_closed_and_frees_its_slot]
+//! * A client that says nothing loses its place, whether it is silent before the handshake, before its
+//!   first request or after its last; one that has a stream open does not. [tests/roundtrip.rs:
+//!   a_client_that_says_nothing_is_closed_and_frees_its_slot; tests/idle.rs:
+//!   clients_that_ask_nothing_are_closed_and_free_their_slots; tests/idle.rs:
+//!   a_stream_that_is_open_keeps_its_connection]
 
 use std::future::Future;
 use std::pin::Pin;
@@ -29,6 +32,7 @@ mod leftover;
 pub mod serve;
 pub mod time;
 pub mod tls;
+mod usage;
 pub mod websocket;
 
 /// A request or response body: frames of bytes, boxed.

@@ -17,6 +17,7 @@ use tokio::sync::Semaphore;
 
 use crate::leftover::Leftover;
 use crate::time::HyperTimer;
+use crate::usage::Usage;
 use crate::{Body, Response, SharedHandler};
 
 /// What a server allows. At a bound the connection is closed or refused.
@@ -28,8 +29,10 @@ pub struct Limits {
     pub streams: u32,
     /// For the TLS handshake.
     pub handshake: Duration,
-    /// For the head of a request.
+    /// For the head of a request, and for the first request of a connection.
     pub head: Duration,
+    /// How long a connection may be without requests, at least; it ends before twice that.
+    pub idle: Duration,
     /// Bytes of headers.
     pub head_bytes: u32,
     /// For requests under way once the server stops.
@@ -43,6 +46,7 @@ impl Default for Limits {
             streams: 250,
             handshake: Duration::from_secs(10),
             head: Duration::from_secs(32),
+            idle: Duration::from_secs(90),
             head_bytes: 64 * 1024,
             drain: Duration::from_secs(10),
         }
@@ -174,9 +178,11 @@ impl Connection {
     {
         let address = peer.address;
         let (handler, clock) = (self.handler.clone(), self.clock.clone());
+        let usage = Arc::new(Usage::default());
+        let used = usage.clone();
         let service = service_fn(move |request: hyper::Request<Incoming>| {
-            let (handler, clock, peer) = (handler.clone(), clock.clone(), peer.clone());
-            async move { answer(handler, clock, peer, request).await }
+            let (handler, clock, peer, turn) = (handler.clone(), clock.clone(), peer.clone(), used.begin());
+            async move { Ok::<_, crate::Error>(answer(handler, clock, peer, request).await?.map(|b| turn.answered(b))) }
         });
         let builder = self.builder();
         let connection = builder.serve_connection_with_upgrades(stream, service);
@@ -188,6 +194,17 @@ impl Connection {
                 connection.as_mut().graceful_shutdown();
                 let drained = self.clock.timeout(self.limits.drain, connection).await;
                 drained.unwrap_or(Ok(()))
+            }
+            () = usage.forgotten(&self.clock, self.limits.head, self.limits.idle) => {
+                connection.as_mut().graceful_shutdown();
+                loop {
+                    match self.clock.timeout(self.limits.drain, connection.as_mut()).await {
+                        Ok(end) => break end,
+                        // Asked in the moment of parting: served to its end.
+                        Err(_) if usage.busy() => {}
+                        Err(_) => break Ok(()),
+                    }
+                }
             }
         };
         if let Err(error) = end {
