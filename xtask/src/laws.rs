@@ -64,7 +64,10 @@ mod tests {
     fn kinds_know_no_verbs_no_http_and_no_storage() {
         let files = sources("crates/kinds/src");
         assert!(files.len() > 20, "the kinds have moved");
-        assert_eq!(found(&files, &["http::", "hyper::", "storage::", "tokio::", "async fn"]), [""; 0]);
+        assert_eq!(found(&files, &["http::", "hyper::", "tokio::", "async fn"]), [""; 0]);
+        // `storage` is also the name of an API group; a crate that is not declared cannot be named.
+        let manifest = fs::read_to_string(root().join("crates/kinds/Cargo.toml")).expect("the manifest of the kinds");
+        assert!(manifest.contains("machinery.workspace") && !manifest.contains("storage"), "{manifest}");
     }
 
     #[test]
