@@ -27,10 +27,10 @@ pub async fn server() -> Result<Cluster> {
 
 /// A file that `./dev tools` made.
 pub fn tool(name: &str) -> Result<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let path = root.join("target/tools").join(name);
+    // The name itself is not resolved: Python finds its packages by the link it was started through.
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize()?.join("target/tools").join(name);
     if path.exists() {
-        return Ok(path.canonicalize().unwrap_or(path));
+        return Ok(path);
     }
     bail!("{} is missing: run ./dev tools", path.display())
 }

@@ -81,6 +81,17 @@ pub fn immutable<T: PartialEq + Serialize + ?Sized>(new: &T, old: &T, path: &Pat
     }
 }
 
+/// The same for a field whose absence means its zero: protobuf and clients that leave zeros out say none.
+pub fn immutable_zero<T>(new: &Option<T>, old: &Option<T>, path: &Path, errors: &mut FieldErrors)
+where
+    T: Default + PartialEq + Serialize,
+{
+    let is_zero = |value: &Option<T>| value.as_ref().is_none_or(|value| *value == T::default());
+    if !(is_zero(new) && is_zero(old)) {
+        immutable(new, old, path, errors);
+    }
+}
+
 /// A count that only grows; an absent one is zero.
 pub fn not_decremented(new: Option<i32>, old: Option<i32>, path: &Path, errors: &mut FieldErrors) {
     if old.is_some_and(|old| new.is_none_or(|new| new < old)) {

@@ -56,7 +56,7 @@ impl Kind for DaemonSet {
 
     fn prepare_update(_ctx: &Ctx, new: &mut Self::Object, old: &Self::Object) {
         let before = template_generation(old).unwrap_or(1).max(1);
-        let changed = new.spec.template != old.spec.template;
+        let changed = !same_template(new, old);
         number_template(new, if changed { before.saturating_add(1) } else { before });
     }
 
@@ -157,6 +157,15 @@ fn template_generation(set: &apps::DaemonSet) -> Result<i64, &str> {
         None => Ok(0),
         Some(text) => text.parse().map_err(|_| text.as_str()),
     }
+}
+
+/// Equal as they are written: an empty struct that is absent in one of them is no change.
+fn same_template(new: &apps::DaemonSet, old: &apps::DaemonSet) -> bool {
+    let written = |set: &apps::DaemonSet| {
+        let schema = api::schema::find("core/v1", "PodTemplateSpec")?;
+        Some(machinery::encode::json(&check::value(&set.spec.template), &schema))
+    };
+    new.spec.template == old.spec.template || written(new) == written(old)
 }
 
 fn number_template(set: &mut apps::DaemonSet, number: i64) {

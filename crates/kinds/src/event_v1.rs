@@ -104,10 +104,10 @@ impl Kind for Event {
     }
 
     fn validate_update(_ctx: &Ctx, new: &Self::Object, old: &Self::Object, errors: &mut FieldErrors) {
-        check::immutable(&new.regarding, &old.regarding, &Path::new("involvedObject"), errors);
-        check::immutable(&new.reason, &old.reason, &Path::new("reason"), errors);
-        check::immutable(&new.note, &old.note, &Path::new("message"), errors);
-        check::immutable(&new.deprecated_source, &old.deprecated_source, &Path::new("source"), errors);
+        check::immutable_zero(&new.regarding, &old.regarding, &Path::new("involvedObject"), errors);
+        check::immutable_zero(&new.reason, &old.reason, &Path::new("reason"), errors);
+        check::immutable_zero(&new.note, &old.note, &Path::new("message"), errors);
+        check::immutable_zero(&new.deprecated_source, &old.deprecated_source, &Path::new("source"), errors);
         let times = [
             (&new.deprecated_first_timestamp, &old.deprecated_first_timestamp, "firstTimestamp"),
             (&new.deprecated_last_timestamp, &old.deprecated_last_timestamp, "lastTimestamp"),
@@ -115,22 +115,27 @@ impl Kind for Event {
         for (new, old, field) in times {
             check::immutable(new, old, &Path::new(field), errors);
         }
-        check::immutable(&new.deprecated_count, &old.deprecated_count, &Path::new("count"), errors);
-        check::immutable(&new.type_, &old.type_, &Path::new("type"), errors);
+        check::immutable_zero(&new.deprecated_count, &old.deprecated_count, &Path::new("count"), errors);
+        check::immutable_zero(&new.type_, &old.type_, &Path::new("type"), errors);
         // The stored form may have kept fewer digits of the second.
         let micros = |event: &events::Event| event.event_time.as_ref().map(|at| at.0.as_microsecond());
         if micros(new) != micros(old) {
             errors.invalid(&Path::new("eventTime"), check::value(&new.event_time), check::IMMUTABLE);
         }
-        check::immutable(&new.action, &old.action, &Path::new("action"), errors);
+        check::immutable_zero(&new.action, &old.action, &Path::new("action"), errors);
         check::immutable(&new.related, &old.related, &Path::new("related"), errors);
-        check::immutable(
+        check::immutable_zero(
             &new.reporting_controller,
             &old.reporting_controller,
             &Path::new("reportingController"),
             errors,
         );
-        check::immutable(&new.reporting_instance, &old.reporting_instance, &Path::new("reportingInstance"), errors);
+        check::immutable_zero(
+            &new.reporting_instance,
+            &old.reporting_instance,
+            &Path::new("reportingInstance"),
+            errors,
+        );
     }
 
     fn columns() -> Columns<Self::Object> {

@@ -1,6 +1,6 @@
 //! What may change in a pod: little, because it runs already.
 
-use api::types::core::v1::{Pod, PodSpec, Toleration};
+use api::types::core::v1::{Container, Pod, PodSpec, Toleration};
 use machinery::field::{FieldErrors, Path};
 use serde_json::Value;
 
@@ -73,11 +73,15 @@ fn tolerations(new: &PodSpec, old: &PodSpec, path: &Path, errors: &mut FieldErro
 /// Nothing else may differ once what may is made equal.
 fn rest(new: &PodSpec, old: &PodSpec, path: &Path, errors: &mut FieldErrors) {
     let mut masked = new.clone();
-    for (new, old) in masked.containers.iter_mut().zip(&old.containers) {
+    let new_inits = masked.init_containers.iter_mut().flatten();
+    let old_inits = old.init_containers.iter().flatten();
+    for (new, old) in new_inits.zip(old_inits).chain(masked.containers.iter_mut().zip(&old.containers)) {
         new.image.clone_from(&old.image);
-    }
-    for (new, old) in masked.init_containers.iter_mut().flatten().zip(old.init_containers.iter().flatten()) {
-        new.image.clone_from(&old.image);
+        // No resources and `{}` are the same: protobuf and clients that leave out zeros say none.
+        let none = |container: &Container| container.resources.as_ref().is_none_or(|r| *r == Default::default());
+        if none(new) && none(old) {
+            new.resources.clone_from(&old.resources);
+        }
     }
     masked.active_deadline_seconds = old.active_deadline_seconds;
     masked.tolerations.clone_from(&old.tolerations);
