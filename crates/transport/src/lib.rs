@@ -17,6 +17,8 @@
 //!   a_client_that_says_nothing_is_closed_and_frees_its_slot; tests/idle.rs:
 //!   clients_that_ask_nothing_are_closed_and_free_their_slots; tests/idle.rs:
 //!   a_stream_that_is_open_keeps_its_connection]
+//! * An answer that nobody reads is dropped with all that it holds. [tests/idle.rs:
+//!   an_answer_that_nobody_reads_is_dropped_and_its_slot_freed]
 
 use std::future::Future;
 use std::pin::Pin;

@@ -5,6 +5,7 @@
 //! ```
 
 use std::pin::pin;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{SinkExt, Stream, StreamExt};
@@ -12,6 +13,7 @@ use http::header::{CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBS
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, StatusCode};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
+use stdx::{ClockExt, SharedClock};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
@@ -92,9 +94,9 @@ impl From<Said> for Message {
     }
 }
 
-/// Sends messages until they end or the client goes. What the client says is not heard, but its pings
-/// are answered.
-pub async fn send(takeover: Takeover, messages: impl Stream<Item = Said>) {
+/// Sends messages until they end, the client goes, or has not taken one for `patience`. What the client
+/// says is not heard, but its pings are answered.
+pub async fn send(takeover: Takeover, messages: impl Stream<Item = Said>, clock: SharedClock, patience: Duration) {
     let connection = match takeover.0.await {
         Ok(connection) => TokioIo::new(connection),
         Err(error) => return tracing::debug!(%error, "a connection was not handed over"),
@@ -110,13 +112,18 @@ pub async fn send(takeover: Takeover, messages: impl Stream<Item = Said>) {
                 _ => break,
             },
             said = messages.next() => match said {
-                Some(said) => if socket.send(said.into()).await.is_err() { return },
+                Some(said) => match clock.timeout(patience, socket.send(said.into())).await {
+                    Ok(Ok(())) => {}
+                    _ => return,
+                },
                 None => break,
             },
         }
     }
-    if let Err(error) = socket.close(None).await {
-        tracing::debug!(%error, "a WebSocket did not end in order");
+    match clock.timeout(patience, socket.close(None)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "a WebSocket did not end in order"),
+        Err(_) => tracing::debug!("a WebSocket's client did not read its end"),
     }
 }
 

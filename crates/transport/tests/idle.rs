@@ -18,13 +18,20 @@ use transport::{Handler, Request, Responding};
 /// Long enough for a loaded machine; nothing waits for it when all is well.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Answers `/stream` with a frame now and one when told to, anything else with nothing.
+/// Answers `/stream` with a frame now and one when told to, `/endless` without end, anything else with nothing.
 struct Streams(Arc<tokio::sync::Notify>);
 
 impl Handler for Streams {
     fn call(&self, request: Request) -> Responding {
         let told = self.0.clone();
         Box::pin(async move {
+            if request.uri().path() == "/endless" {
+                let held = std::iter::repeat_with(move || {
+                    let _held = &told;
+                    Ok(vec![b'x'; 64 * 1024].into())
+                });
+                return Ok(http::Response::new(transport::stream(futures::stream::iter(held))));
+            }
             if request.uri().path() != "/stream" {
                 return Ok(http::Response::new(transport::empty()));
             }
@@ -132,5 +139,20 @@ async fn a_stream_that_is_open_keeps_its_connection() {
     server.tell.notify_one();
     let late = server.clock.timeout(PATIENCE, body.frame()).await.expect("in time").expect("a frame").expect("late");
     assert_eq!(late.into_data().expect("data"), "late");
+    server.stage.stop();
+}
+
+#[tokio::test]
+async fn an_answer_that_nobody_reads_is_dropped_and_its_slot_freed() {
+    let short = Duration::from_millis(50);
+    let limits =
+        Limits { connections: 1, head: Duration::from_secs(1), idle: short, drain: short, ..Limits::default() };
+    let server = start(limits).await;
+    let before = Arc::strong_count(&server.tell);
+    let mut unread = server.say(b"http/1.1", b"GET /endless HTTP/1.1\r\nhost: idle\r\n\r\n").await;
+    unread.read_exact(&mut [0; 64]).await.expect("it began");
+    let served = server.clock.timeout(PATIENCE, server.client().call(get("/"))).await;
+    served.expect("the slot is freed").expect("served");
+    assert_eq!(Arc::strong_count(&server.tell), before, "what the answer held is freed");
     server.stage.stop();
 }

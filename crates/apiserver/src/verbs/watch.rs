@@ -37,6 +37,8 @@ use crate::server::ApiServer;
 const SHORTEST: u64 = 1800;
 /// No watch is longer.
 const LONGEST: u64 = 24 * 3600;
+/// How long a WebSocket's client may leave a message unread.
+const UNREAD: Duration = Duration::from_secs(60);
 
 /// Serves the request.
 ///
@@ -64,7 +66,12 @@ pub async fn run(call: &Call, resource: &Resource) -> status::Result<Response> {
     let asked = websocket::is_asked(&call.headers);
     if let Some(takeover) = call.takeover.clone().filter(|_| asked) {
         let response = websocket::accept(&call.headers).map_err(Status::bad_request)?;
-        call.server.stage().spawn(websocket::send(takeover, events.messages(accepted.format)));
+        call.server.stage().spawn(websocket::send(
+            takeover,
+            events.messages(accepted.format),
+            call.server.clock.clone(),
+            UNREAD,
+        ));
         return Ok(response);
     }
     let mut response = http::Response::new(transport::stream(events.bytes().map(Ok::<_, BodyError>)));
