@@ -303,7 +303,7 @@ mod tests {
             events(),
             [
                 "Pulling [c] Pulling image \"x:1\"",
-                "Pulled [c] Successfully pulled image \"x:1\" in 0ms (0ms including waiting). Image size: 7 bytes."
+                "Pulled [c] Successfully pulled image \"x:1\" in 0s (0s including waiting). Image size: 7 bytes."
             ]
         );
         puller.ensure(&wish(0)).await.expect("there still");

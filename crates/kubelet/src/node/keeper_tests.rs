@@ -235,8 +235,13 @@ async fn an_old_node_is_adopted_and_what_others_do_to_it_is_seen() {
     bench.pass(Duration::from_secs(11)).await;
     bench.until(|b| b.node().is_some() && b.lease().is_some()).await;
     bench.pass(Duration::from_secs(11)).await;
-    let (node, lease) = (bench.node().expect("there"), bench.lease().expect("there"));
-    assert_eq!(lease["metadata"]["ownerReferences"][0]["uid"], node["metadata"]["uid"]);
+    // The Lease may have been made again before the Node was.
+    bench
+        .until(|b| {
+            let uids = b.lease().zip(b.node());
+            uids.is_some_and(|(l, n)| l["metadata"]["ownerReferences"][0]["uid"] == n["metadata"]["uid"])
+        })
+        .await;
 }
 
 #[tokio::test]

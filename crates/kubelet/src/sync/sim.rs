@@ -309,7 +309,7 @@ async fn a_pod_starts_and_is_deleted() {
         events,
         [
             "Pulling [a] Pulling image \"x:1\"",
-            "Pulled [a] Successfully pulled image \"x:1\" in 0ms (0ms including waiting). Image size: 7 bytes.",
+            "Pulled [a] Successfully pulled image \"x:1\" in 0s (0s including waiting). Image size: 7 bytes.",
             "Created [a] Container created",
             "Started [a] Container started",
             "Pulled [b] Container image \"x:1\" already present on machine and can be accessed by the pod",
