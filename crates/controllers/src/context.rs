@@ -12,11 +12,12 @@ use k8s_openapi::api::apps::v1 as apps;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use stdx::shutdown::Stage;
 use stdx::{Rng, SharedClock};
 
 use crate::service_pods;
-use crate::views::{BareView, LeaseView, NodeView, PodView, SelectorView, ServiceView};
+use crate::views::{BareView, BudgetView, LeaseView, NodeView, PodView, SelectorView, ServiceView};
 use crate::writer::Writer;
 use crate::{Identities, Options};
 
@@ -44,6 +45,7 @@ struct Shared {
     service_accounts: OnceLock<Informer<BareView>>,
     config_maps: OnceLock<Informer<BareView>>,
     leases: OnceLock<Informer<LeaseView>>,
+    budgets: OnceLock<Informer<BudgetView>>,
     waits: OnceLock<Publisher>,
 }
 
@@ -75,6 +77,7 @@ impl Context {
             service_accounts: OnceLock::new(),
             config_maps: OnceLock::new(),
             leases: OnceLock::new(),
+            budgets: OnceLock::new(),
             waits: OnceLock::new(),
         };
         Self { clock, rng, options: Arc::new(options), stage, shared: Arc::new(shared) }
@@ -169,6 +172,11 @@ impl Context {
         self.shared.leases.get_or_init(start).clone()
     }
 
+    pub(crate) fn budgets(&self) -> Informer<BudgetView> {
+        let start = || self.begin(self.builder(Resource::of::<PodDisruptionBudget>()));
+        self.shared.budgets.get_or_init(start).clone()
+    }
+
     /// Follows the metadata of a resource, on the shared cache where there is one. The future ends
     /// when the cache is filled.
     pub(crate) fn follow(
@@ -191,6 +199,7 @@ impl Context {
             ("", "namespaces") => attach(&self.namespaces(), tell),
             ("apps", "deployments") => attach(&self.deployments(), tell),
             ("apps", "replicasets") => attach(&self.replica_sets(), tell),
+            ("policy", "poddisruptionbudgets") => attach(&self.budgets(), tell),
             ("discovery.k8s.io", "endpointslices") => attach(&self.slices(), tell),
             _ => attach(&self.begin(self.builder::<BareView>(resource.clone()).without_json()), tell),
         }

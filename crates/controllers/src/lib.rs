@@ -27,6 +27,7 @@
 mod claims;
 mod context;
 mod deployment;
+mod disruption;
 mod endpoints;
 mod endpointslice;
 mod garbage_collector;
@@ -126,6 +127,7 @@ struct Entry {
 const ALL: &[Entry] = &[
     Entry { name: "deployment-controller", start: deployment::start },
     Entry { name: "replicaset-controller", start: replicaset::start },
+    Entry { name: "disruption-controller", start: disruption::start },
     Entry { name: "endpointslice-controller", start: endpointslice::start },
     Entry { name: "endpoints-controller", start: endpoints::start },
     Entry { name: "serviceaccount-controller", start: serviceaccount::start },

@@ -170,6 +170,20 @@ pub(crate) struct SelectorView {
 #[serde(default)]
 pub(crate) struct SelectorSpec {
     pub selector: Option<LabelSelector>,
+    pub replicas: Option<i32>,
+}
+
+/// Which pods a disruption budget is about.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct BudgetView {
+    pub spec: BudgetSpec,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct BudgetSpec {
+    pub selector: Option<LabelSelector>,
 }
 
 #[derive(Debug, Default, Deserialize)]

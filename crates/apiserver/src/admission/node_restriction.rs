@@ -77,7 +77,8 @@ impl NodeRestriction {
                     Err(a.forbidden(object, why))
                 }
             }
-            ("eviction", Verb::Create, _) => {
+            // The Eviction, and what it does to the pod.
+            ("eviction", _, _) => {
                 let pod = self.pod(a.namespace, a.name).await?;
                 if own(&pod) { Ok(()) } else { refuse("evict") }
             }

@@ -120,6 +120,10 @@ pub async fn success(call: &Call, accepted: Accepted, code: u16, details: &Value
         json.push_str(r#","details":"#);
         json.push_str(&details.to_string());
     }
+    // What creates says so.
+    if code == 201 {
+        json.push_str(r#","code":201"#);
+    }
     json.push('}');
     body(call, accepted, code, json.as_bytes()).await
 }

@@ -10,6 +10,7 @@ use crate::chain::Call;
 pub mod answers;
 pub mod namespace_finalize;
 pub mod pod_binding;
+pub mod pod_eviction;
 pub mod pod_log;
 pub mod reviews;
 pub mod scale;
@@ -33,8 +34,14 @@ pub struct Endpoint {
 }
 
 /// Every endpoint. `status` and `scale` are generic and follow the kinds' shapes instead.
-pub static ALL: &[&Endpoint] =
-    &[&namespace_finalize::UPDATE, &pod_binding::CREATE, &pod_binding::CREATE_BINDING, &pod_log::GET, &answers::TOKEN];
+pub static ALL: &[&Endpoint] = &[
+    &namespace_finalize::UPDATE,
+    &pod_binding::CREATE,
+    &pod_binding::CREATE_BINDING,
+    &pod_eviction::CREATE,
+    &pod_log::GET,
+    &answers::TOKEN,
+];
 
 /// The endpoint for a request, if there is one.
 pub fn find(group: &str, resource: &str, subresource: &str, verb: &str) -> Option<&'static Endpoint> {

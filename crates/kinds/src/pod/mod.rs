@@ -36,6 +36,7 @@ impl Kind for Pod {
         .indexed(&["spec.nodeName"])
         .subresources(&[
             Subresource { name: "binding", group: "", version: "", kind: "Binding", verbs: &["create"] },
+            Subresource { name: "eviction", group: "policy", version: "v1", kind: "Eviction", verbs: &["create"] },
             Subresource { name: "log", group: "", version: "", kind: "Pod", verbs: &["get"] },
         ]);
     const SELECTABLE: &'static [Selectable] = &[
