@@ -18,7 +18,7 @@ fn main() -> anyhow::Result<()> {
         "tidy" => tidy::run(),
         _ => {
             println!(
-                "cargo xtask COMMAND\n\n  bench [--quick] [--only-chain]   figures of this machine beside the budget; of one write only\n  demo                 start a cluster and show a Deployment becoming Ready\n  image nginx|busybox NAME FILE   write a test image as an OCI archive\n  schema --facts DIR   write the schema table of the built-in kinds\n  tidy                 check what no compiler checks"
+                "cargo xtask COMMAND\n\n  bench [--quick] [--only-chain|--only-load|--only-pods|--only-watches]   figures of this machine beside the budget; of one part\n  demo                 start a cluster and show a Deployment becoming Ready\n  image nginx|busybox NAME FILE   write a test image as an OCI archive\n  schema --facts DIR   write the schema table of the built-in kinds\n  tidy                 check what no compiler checks"
             );
             Ok(())
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use futures::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Method, header};
+use http_body::Body as _;
 use http_body_util::BodyExt;
 use machinery::status::Status;
 use stdx::{ClockExt, SharedClock};
@@ -188,6 +189,8 @@ impl Client {
 }
 
 async fn collect(mut body: Body) -> Result<Bytes> {
+    // What is promised gets its room at once; what does not come costs no memory that is used.
+    let promised = usize::try_from(body.size_hint().lower()).unwrap_or(MAX_ANSWER).min(MAX_ANSWER);
     let mut out = BytesMut::new();
     let mut only: Option<Bytes> = None;
     while let Some(frame) = body.frame().await {
@@ -200,6 +203,9 @@ async fn collect(mut body: Body) -> Result<Bytes> {
         match only.take() {
             None if out.is_empty() => only = Some(data),
             first => {
+                if out.is_empty() {
+                    out.reserve(promised);
+                }
                 out.extend_from_slice(&first.unwrap_or_default());
                 out.extend_from_slice(&data);
             }

@@ -1,6 +1,7 @@
 //! Dialling: requests over TLS to one server, on pooled connections, HTTP/2 where the server speaks it.
 
 use std::future::Future;
+use std::io::IoSlice;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -17,7 +18,7 @@ use rustls::ClientConfig;
 use rustls::client::Resumption;
 use rustls::pki_types::ServerName;
 use stdx::{ClockExt, SharedClock};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, BufReader, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -40,6 +41,8 @@ pub struct Target {
 const IDLE_PER_HOST: usize = 8;
 /// How long a connection at rest is kept.
 const IDLE: Duration = Duration::from_secs(90);
+/// Read from the socket at once: TLS by itself asks for 4 KiB, which makes a long list many system calls.
+const AT_ONCE: usize = 64 * 1024;
 /// How long connecting and the TLS handshake may take together.
 const CONNECT: Duration = Duration::from_secs(10);
 
@@ -177,7 +180,7 @@ impl tower_service::Service<Uri> for Connector {
             let connect = async {
                 let stream = TcpStream::connect(&*address).await?;
                 stream.set_nodelay(true)?;
-                TlsConnector::from(tls).connect(name, stream).await
+                TlsConnector::from(tls).connect(name, BufReader::with_capacity(AT_ONCE, stream)).await
             };
             let late =
                 || std::io::Error::new(std::io::ErrorKind::TimedOut, format!("dialling {address} took too long"));
@@ -188,7 +191,7 @@ impl tower_service::Service<Uri> for Connector {
 }
 
 /// A TLS stream that tells hyper whether HTTP/2 was agreed on.
-struct Stream(TlsStream<TcpStream>);
+struct Stream(TlsStream<BufReader<TcpStream>>);
 
 impl Connection for Stream {
     fn connected(&self) -> Connected {
@@ -210,6 +213,18 @@ impl AsyncRead for Stream {
 impl AsyncWrite for Stream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<std::io::Result<usize>> {
         Pin::new(&mut self.0).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.0.is_write_vectored()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {

@@ -17,6 +17,8 @@
 //!   a_client_that_says_nothing_is_closed_and_frees_its_slot; tests/idle.rs:
 //!   clients_that_ask_nothing_are_closed_and_free_their_slots; tests/idle.rs:
 //!   a_stream_that_is_open_keeps_its_connection]
+//! * What a connection says in one turn leaves in one write, in order. [src/gather.rs:
+//!   a_turn_leaves_in_one_write; src/gather.rs: what_the_other_end_has_no_room_for_waits_and_comes_in_order]
 //! * An answer that nobody reads is dropped with all that it holds. [tests/idle.rs:
 //!   an_answer_that_nobody_reads_is_dropped_and_its_slot_freed]
 
@@ -30,6 +32,7 @@ use http_body_util::BodyExt;
 
 pub mod dial;
 pub mod files;
+mod gather;
 mod leftover;
 pub mod serve;
 pub mod time;

@@ -12,9 +12,11 @@ use hyper_util::server::conn::auto;
 use rustls::pki_types::CertificateDer;
 use stdx::shutdown::Stage;
 use stdx::{ClockExt, SharedClock};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
+use crate::gather::gather;
 use crate::leftover::Leftover;
 use crate::time::HyperTimer;
 use crate::usage::Usage;
@@ -159,7 +161,7 @@ impl Connection {
         }
         let Some(acceptor) = &self.acceptor else {
             let peer = Peer { address, certificates: Arc::new([]) };
-            return self.speak(TokioIo::new(stream), peer).await;
+            return self.speak(stream, peer).await;
         };
         let handshake = self.clock.timeout(self.limits.handshake, acceptor.accept(stream));
         let stream = match handshake.await {
@@ -169,12 +171,12 @@ impl Connection {
         };
         let shown = stream.get_ref().1.peer_certificates().unwrap_or_default();
         let peer = Peer { address, certificates: shown.to_vec().into() };
-        self.speak(TokioIo::new(stream), peer).await;
+        self.speak(stream, peer).await;
     }
 
     async fn speak<I>(&self, stream: I, peer: Peer)
     where
-        I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+        I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let address = peer.address;
         let (handler, clock) = (self.handler.clone(), self.clock.clone());
@@ -185,20 +187,21 @@ impl Connection {
             async move { Ok::<_, crate::Error>(answer(handler, clock, peer, request).await?.map(|b| turn.answered(b))) }
         });
         let builder = self.builder();
-        let connection = builder.serve_connection_with_upgrades(stream, service);
+        let (stream, turns) = gather(stream);
+        let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
         let mut connection = std::pin::pin!(connection);
         let mut stopping = std::pin::pin!(self.stopping.stopped());
         let end = tokio::select! {
-            end = connection.as_mut() => end,
+            end = turns.run(connection.as_mut()) => end,
             () = &mut stopping => {
                 connection.as_mut().graceful_shutdown();
-                let drained = self.clock.timeout(self.limits.drain, connection).await;
+                let drained = self.clock.timeout(self.limits.drain, turns.run(connection)).await;
                 drained.unwrap_or(Ok(()))
             }
             () = usage.forgotten(&self.clock, self.limits.head, self.limits.idle) => {
                 connection.as_mut().graceful_shutdown();
                 loop {
-                    match self.clock.timeout(self.limits.drain, connection.as_mut()).await {
+                    match self.clock.timeout(self.limits.drain, turns.run(connection.as_mut())).await {
                         Ok(end) => break end,
                         // Asked in the moment of parting: served to its end.
                         Err(_) if usage.busy() => {}

@@ -14,7 +14,8 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::time_provider::TimeProvider;
 use rustls::{
-    ClientConfig, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, ServerConfig, SignatureScheme,
+    CipherSuite, ClientConfig, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, ServerConfig,
+    SignatureScheme,
 };
 use stdx::SharedClock;
 
@@ -32,8 +33,13 @@ pub enum MaterialError {
     Tls(#[from] Error),
 }
 
+/// Ring's, with AES of 128 bits before that of 256, as Go has it: the client's order counts, and long lists
+/// are mostly this.
 fn provider() -> Arc<CryptoProvider> {
-    Arc::new(rustls::crypto::ring::default_provider())
+    let mut provider = rustls::crypto::ring::default_provider();
+    let suites = &mut provider.cipher_suites;
+    suites.sort_by_key(|s| (s.tls13().is_none(), s.suite() == CipherSuite::TLS13_AES_256_GCM_SHA384));
+    Arc::new(provider)
 }
 
 /// A certificate chain with its key that can be replaced while it is in use: connections made

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, ensure};
 use apiserver::cacher::Limits;
 use apiserver::{ApiServer, Config, authn};
+use bytes::Bytes;
 use http_body_util::BodyExt;
 use kinds::kind::ClusterOptions;
 use kinds::{Ctx, User, Verb};
@@ -129,11 +130,14 @@ fn options() -> ClusterOptions {
     ClusterOptions { service_cidrs: Vec::new(), node_ports: (30000, 32767) }
 }
 
-/// A create, an apply that creates, and an apply that changes a label, through the whole chain.
-async fn whole(clock: &SharedClock, count: usize) -> Result<[f64; 3]> {
+/// A server over stores in memory, and the way in for one who may everything.
+///
+/// # Errors
+/// When it does not start.
+pub async fn server(clock: &SharedClock, store: Arc<dyn storage::Store>, stage: &Stage) -> Result<SharedHandler> {
     let key = Arc::new(pki::SigningKey::from_pem(&pki::SigningKey::generate()?)?);
     let config = Config {
-        store: Arc::new(storage::Memory::new(clock.clone())),
+        store,
         memory: Arc::new(storage::Memory::new(clock.clone())),
         clock: clock.clone(),
         rng: Rng::seeded(1),
@@ -147,10 +151,15 @@ async fn whole(clock: &SharedClock, count: usize) -> Result<[f64; 3]> {
         client_ca_pem: String::new(),
         front_proxy_ca_pem: String::new(),
     };
-    let stage = Stage::new();
-    let api = ApiServer::start(config, &stage).await?;
+    let api = ApiServer::start(config, stage).await?;
     let user = User { name: "bench".into(), groups: vec!["system:masters".into()], ..User::default() };
-    let handler = api.handler(user);
+    Ok(api.handler(user))
+}
+
+/// A create, an apply that creates, and an apply that changes a label, through the whole chain.
+async fn whole(clock: &SharedClock, count: usize) -> Result<[f64; 3]> {
+    let stage = Stage::new();
+    let handler = server(clock, Arc::new(storage::Memory::new(clock.clone())), &stage).await?;
     let account = json!({"kind": "ServiceAccount", "apiVersion": "v1", "metadata": {"name": "default"}});
     send(&handler, "POST", "/api/v1/namespaces/default/serviceaccounts", "application/json", account.to_string())
         .await?;
@@ -178,12 +187,16 @@ async fn whole(clock: &SharedClock, count: usize) -> Result<[f64; 3]> {
     Ok(costs)
 }
 
-async fn send(handler: &SharedHandler, method: &str, uri: &str, media: &str, body: String) -> Result<()> {
+/// Sends a request and reads its answer.
+///
+/// # Errors
+/// When the answer is a failure.
+pub async fn send(handler: &SharedHandler, method: &str, uri: &str, media: &str, body: String) -> Result<Bytes> {
     let request = http::Request::builder().method(method).uri(uri).header("content-type", media);
     let request = request.header("user-agent", "bench/1").body(transport::full(body))?;
     let response = handler.call(request).await.map_err(|error| anyhow::anyhow!("{error}"))?;
     let (head, body) = response.into_parts();
     let body = body.collect().await.map_err(|error| anyhow::anyhow!("{error}"))?.to_bytes();
     ensure!(head.status.is_success(), "{method} {uri}: {}", String::from_utf8_lossy(&body));
-    Ok(())
+    Ok(body)
 }

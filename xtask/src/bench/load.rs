@@ -1,33 +1,27 @@
 //! Durable creates, lists and watches over HTTPS, with the server's own CPU beside them.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use api::types::core::v1::{ConfigMap, Pod};
+use client::Client;
 use client::client::Call;
-use client::watch::Event;
-use client::{Client, WatchParams};
 use serde_json::json;
-use stdx::clock::Instant;
-use stdx::{ClockExt, SharedClock};
-use tokio::sync::mpsc;
+use stdx::SharedClock;
 use tokio::task::JoinSet;
 
 use super::figures::{Figures, median, ms, percentile};
-use super::process;
+use super::{process, watch};
 
 const WORKERS: usize = 32;
-const WATCHERS: usize = 200;
-const WRITES: usize = 200;
 
 /// Runs the loads one after another.
 pub async fn run(client: &Client, pid: u32, clock: &SharedClock, count: usize, figures: &mut Figures) -> Result<()> {
     creates(client, pid, clock, count, figures).await.context("creates")?;
     lists(client, clock, count, figures).await.context("lists")?;
-    watches(client, clock, figures).await.context("watches")
+    watch::few(client, clock, figures).await.context("watches")
 }
 
 /// What is beyond the loads of the budget: twice the pods of [`run`], and lists of large objects.
@@ -135,56 +129,5 @@ async fn memory(client: &Client, pid: u32, figures: &mut Figures) -> Result<()> 
     let after = process::usage(pid)?.rss_mb();
     let shown = format!("{before:.0} → {after:.0} MB");
     figures.add("RSS before and after 20 lists of 50 MiB", shown, "within 20 %", Some(after <= before * 1.2));
-    Ok(())
-}
-
-async fn watches(client: &Client, clock: &SharedClock, figures: &mut Figures) -> Result<()> {
-    let maps = client.api::<ConfigMap>().namespace("default");
-    let object = |index: usize| -> Result<ConfigMap> {
-        Ok(serde_json::from_value(json!({ "metadata": { "name": format!("watched-{index}") }, "data": { "k": "v" } }))?)
-    };
-    let after = Some(client::object::revision_of(&maps.create(&object(WRITES)?).await?));
-    let (sender, mut seen) = mpsc::unbounded_channel::<(String, Instant)>();
-    let mut watchers = JoinSet::new();
-    for _ in 0..WATCHERS {
-        let mut watch = maps.watch(&WatchParams { after, ..Default::default() }).await?;
-        let (sender, clock) = (sender.clone(), clock.clone());
-        watchers.spawn(async move {
-            let mut left = WRITES;
-            while left > 0 {
-                match watch.next().await {
-                    Some(Ok(Event::Added(map))) => {
-                        left -= 1;
-                        // The receiver lives until all have sent.
-                        let _ = sender.send((map.metadata.name.unwrap_or_default(), clock.now()));
-                    }
-                    Some(Ok(_)) => {}
-                    other => anyhow::bail!("the watch ended: {other:?}"),
-                }
-            }
-            Ok(())
-        });
-    }
-    drop(sender);
-    let mut sent = HashMap::new();
-    for index in 0..WRITES {
-        let map = object(index)?;
-        sent.insert(map.metadata.name.clone().unwrap_or_default(), clock.now());
-        maps.create(&map).await?;
-    }
-    let mut times = Vec::new();
-    let collect = async {
-        while let Some((name, at)) = seen.recv().await {
-            times.extend(sent.get(&name).map(|begin| at.since(*begin)));
-        }
-    };
-    clock.timeout(Duration::from_secs(60), collect).await.context("events are missing")?;
-    while let Some(result) = watchers.join_next().await {
-        result??;
-    }
-    let (p50, p99) = (percentile(&mut times, 50), percentile(&mut times, 99));
-    let met = Some(p50 <= Duration::from_millis(2) && p99 <= Duration::from_millis(10));
-    let what = "200 watchers, write to delivery (write included), p50 / p99";
-    figures.add(what, format!("{} / {}", ms(p50), ms(p99)), "2 / 10 ms", met);
     Ok(())
 }

@@ -6,6 +6,8 @@ mod figures;
 mod load;
 mod pods;
 mod process;
+mod scan;
+mod watch;
 
 use std::time::Duration;
 
@@ -27,22 +29,45 @@ const IMAGE: &str = "pintle.invalid/bench/nginx:1";
 pub fn run(args: &[String]) -> Result<()> {
     let has = |flag: &str| args.iter().any(|a| a == flag);
     let (quick, only_pods) = (has("--quick"), has("--only-pods"));
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let mut figures = Figures::default();
+    let clock = RealClock::shared();
+    if has("--only-watches") {
+        runtime.block_on(watch::run(&clock, &watch::Extent::new(quick), &mut figures))?;
+        println!("{}", figures.table());
+        return Ok(());
+    }
+    if has("--only-load") {
+        runtime.block_on(server_alone(&clock, if quick { 500 } else { 5000 }, &mut figures))?;
+        println!("{}", figures.table());
+        return Ok(());
+    }
     if !only_pods {
-        chain::run(&RealClock::shared(), if quick { 1000 } else { 10_000 }, &mut figures).context("chain")?;
+        chain::run(&clock, if quick { 1000 } else { 10_000 }, &mut figures).context("chain")?;
+        let objects = if quick { 30_000 } else { 300_000 };
+        runtime.block_on(scan::run(&clock, objects, &mut figures)).context("scan")?;
         if has("--only-chain") {
             println!("{}", figures.table());
             return Ok(());
         }
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(all(quick, only_pods, figures))
+    runtime.block_on(all(&clock, quick, only_pods, figures))
 }
 
-async fn all(quick: bool, only_pods: bool, mut figures: Figures) -> Result<()> {
-    let clock = RealClock::shared();
+/// The loads on a cluster without a node, which needs no runtime.
+async fn server_alone(clock: &SharedClock, count: usize, figures: &mut Figures) -> Result<()> {
+    let mut cluster = Cluster::prepare()?;
+    cluster.up(&["--disable=kubelet", "--disable=kube-proxy"]).await?;
+    let (client, pid) = (client(&cluster, clock)?, cluster.pid().context("the cluster runs")?);
+    load::run(&client, pid, clock, count, figures).await.context("load")?;
+    let megabytes = process::usage(pid)?.rss_mb();
+    figures.add("RSS after those loads, without a node", format!("{megabytes:.0} MB"), "", None);
+    cluster.stop().await
+}
+
+async fn all(clock: &SharedClock, quick: bool, only_pods: bool, mut figures: Figures) -> Result<()> {
     if !only_pods {
-        start_times(&clock, &mut figures).await.context("start")?;
+        start_times(clock, &mut figures).await.context("start")?;
     }
 
     let mut cluster = Cluster::prepare()?;
@@ -55,21 +80,21 @@ async fn all(quick: bool, only_pods: bool, mut figures: Figures) -> Result<()> {
     let rounds = if quick { 3 } else { 10 };
     // The runtime outlives our process.
     cluster.stop().await?;
-    let bare = pods::bare(&socket, &clock, rounds, &mut figures).await?;
+    let bare = pods::bare(&socket, clock, rounds, &mut figures).await?;
     cluster.up(&[]).await?;
 
-    let client = client(&cluster, &clock)?;
+    let client = client(&cluster, clock)?;
     let pid = cluster.pid().context("the cluster runs")?;
     let quiet = Duration::from_secs(if quick { 10 } else { 60 });
-    pods::run(&client, &socket, &clock, rounds, bare, &mut figures).await.context("pods")?;
+    pods::run(&client, &socket, clock, rounds, bare, &mut figures).await.context("pods")?;
     if only_pods {
         println!("{}", figures.table());
         return Ok(());
     }
-    settle(pid, &clock).await?;
-    idle(pid, quiet, &clock, &mut figures).await?;
+    settle(pid, clock).await?;
+    idle(pid, quiet, clock, &mut figures).await?;
     let count = if quick { 500 } else { 5000 };
-    load::run(&client, pid, &clock, count, &mut figures).await.context("load")?;
+    load::run(&client, pid, clock, count, &mut figures).await.context("load")?;
     let after = process::usage(pid)?;
     figures.add(
         "RSS after those loads",
@@ -77,7 +102,9 @@ async fn all(quick: bool, only_pods: bool, mut figures: Figures) -> Result<()> {
         "≤ 120 MB",
         Some(after.rss_mb() <= 120.0),
     );
-    load::beyond(&client, pid, &clock, count, &mut figures).await.context("beyond")?;
+    load::beyond(&client, pid, clock, count, &mut figures).await.context("beyond")?;
+    cluster.stop().await?;
+    watch::run(clock, &watch::Extent::new(quick), &mut figures).await.context("watches")?;
     let binary = std::fs::metadata(crate::tidy::root().join("target/release/pintle"))?.len();
     let megabytes = binary as f64 / 1e6;
     figures.add("binary, stripped", format!("{megabytes:.1} MB"), "≤ 40 MB", Some(megabytes <= 40.0));
