@@ -215,7 +215,8 @@ impl FieldErrors {
 
     /// The text exceeds `max` bytes; the value is not printed.
     pub fn too_long(&mut self, path: &Path, max: usize) {
-        self.add(ErrorType::TooLong, path, None, format!("may not be more than {max} bytes"));
+        let bytes = if max == 1 { "byte" } else { "bytes" };
+        self.add(ErrorType::TooLong, path, None, format!("may not be more than {max} {bytes}"));
     }
 
     /// The list has `actual` items and may have `max`.

@@ -21,6 +21,11 @@
 //! * Every field that is set has an owner. [src/managed/tests/mod.rs: every_set_field_has_an_owner]
 //! * Whoever applies, forces, updates and removes, the state, the owners and the conflicts are those of
 //!   the plain rules. [src/managed/model/mod.rs: any_writes_end_as_the_model_says]
+//! * Any schema of a custom resource is answered; what is pruned and defaulted twice is so once.
+//!   [src/structural/tests/any.rs: any_schema_is_answered; src/structural/tests/any.rs:
+//!   pruning_and_defaulting_twice_is_once]
+//! * Patterns are matched in linear time by programs of bounded size. [src/regexp/tests.rs:
+//!   programs_are_of_bounded_size]
 
 pub mod decode;
 pub mod encode;
@@ -34,7 +39,9 @@ pub mod names;
 pub mod patch;
 pub mod proto;
 pub mod quantity;
+pub mod regexp;
 pub mod schema;
 pub mod status;
+pub mod structural;
 pub mod time;
 pub mod yaml;

@@ -165,6 +165,21 @@ impl Head {
         }
     }
 
+    /// Refuses a custom resource of another version; of another kind it is invalid, not unreadable.
+    ///
+    /// # Errors
+    /// 400.
+    pub(super) fn check_version(&self, schema: &Type) -> Result<()> {
+        if self.is_own_version(schema) {
+            return Ok(());
+        }
+        Err(Status::bad_request(format!(
+            "the API version in the data ({}) does not match the expected API version ({})",
+            self.api_version,
+            crate::encode::api_version(schema.get())
+        )))
+    }
+
     /// The same for what a patch made of an object.
     ///
     /// # Errors

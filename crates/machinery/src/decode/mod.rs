@@ -9,6 +9,7 @@
 //! ```
 
 mod head;
+mod loose;
 mod scalar;
 mod state;
 #[cfg(test)]
@@ -76,9 +77,44 @@ pub fn decode(bytes: &[u8], format: Format, schema: &Type, strictness: Strictnes
         return Err(Status::too_large(MAX_BYTES));
     }
     match format {
+        Format::Json if schema.get().is_loose() => read_loose(bytes, schema, strictness),
         Format::Json => read_json(bytes, bytes, schema, strictness),
         Format::Yaml => read_yaml(bytes, schema, strictness),
     }
+}
+
+/// Reads a custom resource.
+fn read_loose(bytes: &[u8], schema: &Type, strictness: Strictness) -> Result<Decoded> {
+    if let Some(error) = go::json_error(bytes) {
+        return Err(unrecognized(bytes, schema, &format!("{}{error}", head::NO_HEAD)));
+    }
+    let mended = head::mend(bytes);
+    let head = Head::of_json(&mended).map_err(|error| unrecognized(bytes, schema, &error))?;
+    let read = loose::parse(&mended, strictness != Strictness::Ignore);
+    let (value, duplicates) = read.map_err(|text| head.cannot_be_handled(schema, &text))?;
+    fit_loose(value, &head, duplicates, schema, strictness)
+}
+
+/// Fits a tree to the custom resource it says it is.
+fn fit_loose(
+    mut value: Value,
+    head: &Head,
+    mut errors: Vec<String>,
+    schema: &Type,
+    strictness: Strictness,
+) -> Result<Decoded> {
+    head.check_version(schema)?;
+    if value.is_null() {
+        value = Value::Object(Map::new());
+    }
+    let unknown = loose::fit(&mut value, schema.get(), strictness != Strictness::Ignore);
+    errors.append(&mut unknown.map_err(|text| head.cannot_be_handled(schema, &text))?);
+    if strictness == Strictness::Strict && !errors.is_empty() {
+        return Err(head.cannot_be_handled(schema, &format!("strict decoding error: {}", errors.join(", "))));
+    }
+    complete(&mut value, schema);
+    let warnings = if strictness == Strictness::Warn { errors } else { Vec::new() };
+    Ok(Decoded { value, warnings })
 }
 
 fn read_json(original: &[u8], bytes: &[u8], schema: &Type, strictness: Strictness) -> Result<Decoded> {
@@ -128,6 +164,9 @@ fn read_yaml(bytes: &[u8], schema: &Type, strictness: Strictness) -> Result<Deco
 
 /// Fits a document's tree to the type it says it is.
 fn fit(value: Value, head: &Head, mut errors: Vec<String>, schema: &Type, strictness: Strictness) -> Result<Decoded> {
+    if schema.get().is_loose() {
+        return fit_loose(value, head, errors, schema, strictness);
+    }
     let source = value.clone();
     let again = |other: &Type| fit(source.clone(), head, errors.clone(), other, strictness);
     head.check(schema, again)?;
@@ -167,6 +206,12 @@ pub fn tree(value: Value, schema: &Type, strictness: Strictness) -> Result<Decod
 pub fn patched(value: Value, schema: &Type, report: bool, converted: bool) -> std::result::Result<Patched, String> {
     tree::check_depth(&value, MAX_DEPTH)?;
     let head = Head::of_tree(&value)?;
+    if schema.get().is_loose() {
+        let mut value = value;
+        let errors = loose::fit(&mut value, schema.get(), report)?;
+        complete(&mut value, schema);
+        return Ok(Patched { value, errors });
+    }
     let mut state = State::new(schema.get(), report, if converted { Source::Converted } else { Source::Tree });
     let mut value = value;
     match &mut value {

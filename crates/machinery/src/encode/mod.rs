@@ -21,6 +21,9 @@ pub use yaml::{yaml, yaml_item};
 use crate::decode::{canonical_micro_time, canonical_time};
 use crate::schema::{Field, MAX_FIELDS, Scalar, Shape, Type, TypeRef};
 
+/// Where [`Writer::loose`] is among the entries of `managedFields`. No field is called so.
+const ENTRIES: &str = "\0entries";
+
 /// What the encoder does with a field.
 #[derive(Debug)]
 pub(crate) enum Emit<'v> {
@@ -88,7 +91,9 @@ pub fn json(value: &Value, schema: &Type) -> Vec<u8> {
     let t = schema.get();
     let mut out = Vec::with_capacity(1024);
     let mut writer = Writer { out: &mut out, nil_empties: nil_empties(t) };
-    if let Value::Object(map) = value {
+    if t.is_loose() {
+        writer.loose(value, &["metadata", "managedFields"]);
+    } else if let Value::Object(map) = value {
         writer.object(t, map, t.is_root());
     } else {
         writer.raw(value);
@@ -100,6 +105,9 @@ pub fn json(value: &Value, schema: &Type) -> Vec<u8> {
 /// written is nothing that was said.
 pub fn alike(name: &str, a: Option<&Value>, b: Option<&Value>, schema: &Type) -> bool {
     let t = schema.get();
+    if t.is_loose() {
+        return a == b;
+    }
     let Some(field) = t.field(name).filter(|_| a != b) else { return a == b };
     let written = |value| {
         let mut out = Vec::new();
@@ -186,6 +194,48 @@ impl Writer<'_> {
             }
         }
         self.out.push(b'}');
+    }
+
+    /// A custom resource: every object in the order of its names. Where `ahead` leads, sets of fields are
+    /// carried as their text.
+    fn loose(&mut self, value: &Value, ahead: &[&str]) {
+        match value {
+            Value::Object(map) => {
+                self.out.push(b'{');
+                for (i, (name, value)) in map.iter().enumerate() {
+                    if i > 0 {
+                        self.out.push(b',');
+                    }
+                    self.string(name);
+                    self.out.push(b':');
+                    match ahead {
+                        [ENTRIES] if name == "fieldsV1" => {
+                            self.out.extend_from_slice(crate::managed::fields_json(value).as_bytes());
+                        }
+                        [next, rest @ ..] if next == name => {
+                            self.loose(value, if rest.is_empty() { &[ENTRIES] } else { rest })
+                        }
+                        _ => self.loose(value, &[]),
+                    }
+                }
+                self.out.push(b'}');
+            }
+            Value::Array(items) => {
+                self.out.push(b'[');
+                for (i, item) in items.iter().enumerate() {
+                    if i > 0 {
+                        self.out.push(b',');
+                    }
+                    self.loose(item, ahead);
+                }
+                self.out.push(b']');
+            }
+            Value::Number(number) if number.is_f64() => {
+                let float = number.as_f64().unwrap_or_default();
+                self.out.extend_from_slice(crate::go::float(float).as_bytes());
+            }
+            other => self.raw(other),
+        }
     }
 
     /// Names of fields need no escaping.

@@ -53,6 +53,9 @@ pub(super) fn compare<'a>(
     out
 }
 
+/// The members of an object that may not be there.
+type Members<'v> = Option<&'v Map<String, Value>>;
+
 struct Walk {
     merged: bool,
 }
@@ -72,7 +75,8 @@ impl Walk {
         }
         let said = self.merged && entries(new).is_some_and(|map| !map.is_empty());
         let empty = !said && is_empty(place.shape, new) && is_empty(place.shape, old);
-        let leaf = empty || place.atomic();
+        let scalar = |seen: Option<Seen<'_>>| matches!(seen, Some(Seen::Value(value)) if !value.is_null() && place.is_whole(value));
+        let leaf = place.atomic() || scalar(old) || scalar(new) || empty;
         let mut out = Fields::default();
         if !leaf {
             match place.shape {
@@ -113,7 +117,8 @@ impl Walk {
     ) {
         let metadata = t.name() == "ObjectMeta";
         let (befores, afters) = (slots(t, old), slots(t, new));
-        for ((field, before), after) in t.fields().zip(befores).zip(afters) {
+        for (position, field) in t.fields().enumerate() {
+            let (before, after) = (befores.get(position), afters.get(position));
             let a = old.and_then(|_| seen(field, before));
             let b = new.and_then(|_| match after {
                 // Of what only the configuration has, nothing is there but what it says.
@@ -132,7 +137,27 @@ impl Walk {
             let changed = self.visit(Place::of_field(field), a, b, &below);
             out.push(Element::Field(Cow::Borrowed(field.name())), changed);
         }
+        if let Some(open) = t.open_child() {
+            self.unknown(t, Shape::Struct(open), (entries(old), entries(new)), out);
+        }
         out.settle();
+    }
+
+    /// The fields of a struct that its type does not have, but keeps.
+    fn unknown<'a>(
+        &self,
+        t: TypeRef<'a>,
+        shape: Shape<'a>,
+        (old, new): (Members<'a>, Members<'a>),
+        out: &mut Fields<'a>,
+    ) {
+        let more = new.into_iter().flat_map(Map::keys).filter(|name| old.is_none_or(|m| !m.contains_key(*name)));
+        let names = old.into_iter().flat_map(Map::keys).chain(more).filter(|name| t.position(name).is_none());
+        let of = |map: Members<'a>, name: &str| map.and_then(|m| m.get(name)).map(Seen::Value);
+        for name in names {
+            let changed = self.visit(Place::of_element(shape), of(old, name), of(new, name), &[]);
+            out.push(Element::Field(Cow::Borrowed(name)), changed);
+        }
     }
 
     fn map<'a>(&self, shape: Shape<'a>, old: Option<Seen<'a>>, new: Option<Seen<'a>>, out: &mut Fields<'a>) {
@@ -190,14 +215,34 @@ impl Walk {
 }
 
 /// The values of a struct by the positions of their fields.
-fn slots<'v>(t: TypeRef<'_>, parent: Option<Seen<'v>>) -> [Option<&'v Value>; MAX_FIELDS] {
-    let mut slots = [None; MAX_FIELDS];
+fn slots<'v>(t: TypeRef<'_>, parent: Option<Seen<'v>>) -> Slots<'v> {
+    // Only custom resources have wider structs.
+    let wide = if t.width() > MAX_FIELDS { vec![None; t.width()] } else { Vec::new() };
+    let mut slots = Slots { narrow: [None; MAX_FIELDS], wide };
     for (name, value) in entries(parent).into_iter().flatten() {
         if let Some(position) = t.position(name) {
-            slots[position] = Some(value);
+            match slots.wide.get_mut(position) {
+                Some(slot) => *slot = Some(value),
+                None => slots.narrow[position] = Some(value),
+            }
         }
     }
     slots
+}
+
+struct Slots<'v> {
+    narrow: [Option<&'v Value>; MAX_FIELDS],
+    wide: Vec<Option<&'v Value>>,
+}
+
+impl<'v> Slots<'v> {
+    fn get(&self, position: usize) -> Option<&'v Value> {
+        if self.wide.is_empty() {
+            self.narrow.get(position).copied().flatten()
+        } else {
+            self.wide.get(position).copied().flatten()
+        }
+    }
 }
 
 /// A field of a struct that is there, as the encoder would write it.
@@ -234,6 +279,10 @@ fn items(seen: Option<Seen<'_>>) -> &[Value] {
 fn is_empty(shape: Shape<'_>, seen: Option<Seen<'_>>) -> bool {
     match shape {
         _ if matches!(seen, Some(Seen::Value(Value::Null))) => true,
+        Shape::Struct(t) if t.open_child().is_some() || t.is_open() => match seen {
+            Some(Seen::Value(Value::Object(map))) => map.is_empty(),
+            other => matches!(other, None | Some(Seen::Zero)),
+        },
         Shape::Struct(t) => t.fields().all(|f| child(f, seen).is_none()),
         Shape::Map(_) => entries(seen).is_none_or(Map::is_empty),
         Shape::List(_) => items(seen).is_empty(),

@@ -12,7 +12,7 @@ use crate::schema::Shape;
 /// `config` laid over `live`. Nothing is removed; a `null` takes the place of a value, not of what a
 /// list, map or struct contains.
 pub(super) fn merge(live: Value, config: &Value, place: Place<'_>) -> Value {
-    if place.atomic() {
+    if place.is_whole(config) {
         return config.clone();
     }
     match (place.shape, live, config) {
@@ -38,7 +38,7 @@ pub(super) fn merge(live: Value, config: &Value, place: Place<'_>) -> Value {
 /// What only the configuration has: itself, without what the schema does not know.
 fn fresh(config: &Value, place: Place<'_>) -> Value {
     match (place.shape, config) {
-        _ if place.atomic() => config.clone(),
+        _ if place.is_whole(config) => config.clone(),
         (Shape::Struct(_) | Shape::Map(_), Value::Object(_)) => merge(Value::Object(Map::new()), config, place),
         _ => config.clone(),
     }
@@ -176,7 +176,7 @@ pub(super) fn prune(value: &mut Value, place: Place<'_>, last: &Fields<'_>, owne
 /// struct that holds nothing else.
 fn is_set(value: &Value, place: Place<'_>) -> bool {
     match (place.shape, value) {
-        _ if place.atomic() => true,
+        _ if place.is_whole(value) => true,
         (Shape::Struct(_), Value::Object(map)) => {
             map.is_empty()
                 || map.iter().any(|(name, value)| place.child(name).is_some_and(|inner| is_set(value, inner)))

@@ -31,7 +31,7 @@ impl<'t> Place<'t> {
     /// The place below of this name; `None` when the type has no such field.
     pub(super) fn child(self, name: &str) -> Option<Self> {
         match self.shape {
-            Shape::Struct(t) => t.field(name).map(Self::of_field),
+            Shape::Struct(t) => t.field(name).map(Self::of_field).or_else(|| t.open_child().map(Self::of_type)),
             Shape::Map(inner) => Some(Self::of_element(inner.shape())),
             _ => None,
         }
@@ -66,6 +66,16 @@ impl<'t> Place<'t> {
             (None, Shape::Map(_)) => false,
             (_, Shape::List(_)) => self.list_type() == ListType::Atomic,
         }
+    }
+
+    /// Nothing is said of the value's type: an object is owned in parts, everything else as a whole.
+    pub(super) fn is_open(self) -> bool {
+        matches!(self.shape, Shape::Struct(t) if t.is_open())
+    }
+
+    /// Owned as a whole when this is the value.
+    pub(super) fn is_whole(self, value: &Value) -> bool {
+        self.atomic() || (self.is_open() && !value.is_object())
     }
 
     /// What an item of the list is called.

@@ -59,6 +59,9 @@ impl Check {
         match place.shape {
             Shape::Scalar(scalar) => self.scalar(value, scalar),
             Shape::Struct(_) | Shape::Map(_) => {
+                if place.is_whole(value) && place.is_open() {
+                    return;
+                }
                 let Value::Object(map) = value else {
                     return self.wrong(&format!("expected map, got &{{{}}}", Go(value)));
                 };
@@ -179,7 +182,7 @@ pub(super) fn fields_of<'a>(config: &'a Value, place: Place<'a>, skip: &[&[&str]
 
 fn below<'a>(value: &'a Value, place: Place<'a>, skip: &[&[&str]]) -> Fields<'a> {
     let mut out = Fields::default();
-    if place.atomic() {
+    if place.is_whole(value) {
         out.mark = OWN;
         return out;
     }

@@ -10,8 +10,10 @@
 //!                         Container ◄── List, merge key "name", list keys [name] ◄┘
 //! ```
 
+mod build;
 mod parse;
 mod table;
+pub(crate) use build::{Builder, NewField, NewType, ShapeId};
 pub(crate) use parse::MAX_FIELDS;
 #[cfg(test)]
 mod tests;
@@ -33,13 +35,16 @@ pub struct Table {
     types: Vec<TypeRow>,
     fields: Vec<FieldRow>,
     /// Per type with many fields: the indices of its fields sorted by name.
-    sorted: Vec<u8>,
+    sorted: Vec<u16>,
     /// Per type: the indices of its declared fields sorted by protobuf tag.
-    by_tag: Vec<u8>,
+    by_tag: Vec<u16>,
     shapes: Vec<ShapeRow>,
     extras: Vec<Extra>,
     /// `(package, type)` in the order of their names.
     index: Vec<u16>,
+    /// The table is of custom resources: values may be of any type until they are validated. The type
+    /// that says nothing of its value.
+    loose: Option<u16>,
 }
 
 #[derive(Clone, Copy)]
@@ -424,6 +429,23 @@ impl<'a> TypeRef<'a> {
     /// (`x-kubernetes-preserve-unknown-fields`).
     pub fn preserves(self) -> bool {
         self.row().preserves
+    }
+
+    /// The objects of the table are custom resources: their values may be of any type until they are
+    /// validated, and their members are written in the order of their names.
+    pub fn is_loose(self) -> bool {
+        self.table.loose.is_some()
+    }
+
+    /// Of a custom resource: nothing is said of the value's type; an object is one of such values.
+    pub(crate) fn is_open(self) -> bool {
+        self.is_loose() && self.width() == 0
+    }
+
+    /// The type of the fields that are not its own, when those are kept and nothing is said of them.
+    pub(crate) fn open_child(self) -> Option<Self> {
+        let index = self.table.loose.filter(|_| self.preserves())?;
+        Some(Self { table: self.table, index })
     }
 
     /// The embedded structs that lead to the field of this name: none for a field of the type's own.

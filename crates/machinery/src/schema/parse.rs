@@ -45,6 +45,7 @@ impl Table {
             shapes: Vec::new(),
             extras: vec![Extra::default()],
             index: Vec::new(),
+            loose: None,
         };
         let source = Source { text: &text };
         let lines = source.lines(&mut table)?;
@@ -108,7 +109,7 @@ impl Table {
         for index in 0..self.types.len() {
             let (start, end) = self.types[index].declared;
             let rows = &self.fields[usize::from(start)..usize::from(end)];
-            let mut order: Vec<u8> = (0..rows.len()).filter_map(|i| u8::try_from(i).ok()).collect();
+            let mut order: Vec<u16> = (0..rows.len()).filter_map(|i| u16::try_from(i).ok()).collect();
             order.sort_by_key(|i| rows[usize::from(*i)].tag);
             self.types[index].by_tag = u32::try_from(self.by_tag.len()).map_err(|_| "too many fields")?;
             self.by_tag.append(&mut order);
@@ -122,7 +123,7 @@ impl Table {
             if rows.len() <= LINEAR {
                 continue;
             }
-            let mut order: Vec<u8> = (0..rows.len()).filter_map(|i| u8::try_from(i).ok()).collect();
+            let mut order: Vec<u16> = (0..rows.len()).filter_map(|i| u16::try_from(i).ok()).collect();
             order.sort_by_key(|i| self.str(rows[usize::from(*i)].name));
             self.types[index].sorted = u32::try_from(self.sorted.len()).map_err(|_| "too many fields")?;
             self.sorted.append(&mut order);
