@@ -6,7 +6,7 @@
 //! until it does. One Wait per object, layer and code; its name follows from them, so a component
 //! that starts again finds and mends what its predecessor left.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -67,11 +67,95 @@ enum Entry {
     Over,
 }
 
+impl Entry {
+    /// When there is something to do about it; `None` while the server has it as it should be.
+    fn due(&self) -> Option<Instant> {
+        match self {
+            Self::Over => Some(Instant::default()),
+            Self::Wanted { wanted, shown: Shown::Yes(shown), .. } if **shown == *wanted => None,
+            Self::Wanted { from, .. } => Some(*from),
+        }
+    }
+}
+
+/// What one object is known by.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Whose {
+    kind: String,
+    namespace: String,
+    name: String,
+    uid: String,
+}
+
+impl Whose {
+    fn of(object: &Reference) -> Self {
+        let Reference { kind, namespace, name, uid, .. } = object.clone();
+        Self { kind, namespace, name, uid }
+    }
+}
+
+/// Everything that is to be shown or removed, in the order it is due and by object: a component may
+/// have thousands, and each step looks at one.
+#[derive(Default)]
 struct State {
     entries: HashMap<Key, Entry>,
+    due: BTreeSet<(Instant, Key)>,
+    by_object: HashMap<Whose, BTreeSet<Key>>,
     /// When the server was last asked what it holds: at the start, for what a predecessor left, and
     /// now and then while something is shown, because the server keeps Waits in memory only.
     swept: Option<Instant>,
+}
+
+impl State {
+    /// The only way entries change: `change` gets the present one and returns what it becomes.
+    fn change(&mut self, key: &Key, change: impl FnOnce(Option<Entry>) -> Option<Entry>) {
+        let old = self.entries.remove(key);
+        if let Some(due) = old.as_ref().and_then(Entry::due) {
+            self.due.remove(&(due, key.clone()));
+        }
+        let before = old.as_ref().and_then(Self::whose);
+        let new = change(old);
+        let after = new.as_ref().and_then(Self::whose);
+        if before != after {
+            if let Some(whose) = before
+                && let Some(keys) = self.by_object.get_mut(&whose)
+            {
+                keys.remove(key);
+                if keys.is_empty() {
+                    self.by_object.remove(&whose);
+                }
+            }
+            if let Some(whose) = after {
+                self.by_object.entry(whose).or_default().insert(key.clone());
+            }
+        }
+        let Some(new) = new else { return };
+        if let Some(due) = new.due() {
+            self.due.insert((due, key.clone()));
+        }
+        self.entries.insert(key.clone(), new);
+    }
+
+    fn whose(entry: &Entry) -> Option<Whose> {
+        match entry {
+            Entry::Wanted { wanted, .. } => Some(Whose::of(&wanted.object)),
+            Entry::Over => None,
+        }
+    }
+
+    /// True when there is something to do about it now.
+    fn withdraw(&mut self, key: &Key) -> bool {
+        let mut told = false;
+        self.change(key, |entry| match entry? {
+            Entry::Wanted { shown: Shown::No, .. } => None,
+            Entry::Wanted { .. } => {
+                told = true;
+                Some(Entry::Over)
+            }
+            Entry::Over => Some(Entry::Over),
+        });
+        told
+    }
 }
 
 struct Shared {
@@ -98,8 +182,7 @@ impl Publisher {
         clock: SharedClock,
         stage: &Stage,
     ) -> Self {
-        let state = State { entries: HashMap::new(), swept: None };
-        let shared = Arc::new(Shared { layer, clock, state: Mutex::new(state), wake: Notify::new() });
+        let shared = Arc::new(Shared { layer, clock, state: Mutex::new(State::default()), wake: Notify::new() });
         let task = Task { shared: shared.clone(), api: client.dynamic(resource()), is_own: Box::new(is_own) };
         let stopped = stage.stopped();
         stage.spawn(async move {
@@ -118,36 +201,31 @@ impl Publisher {
         let mut wanted =
             Wanted { object: object.clone(), code: code.into(), on: on.into(), text: text.into(), since: wall };
         wanted.object.resource_version = String::new();
+        let from = now + VISIBLE_AFTER;
+        let mut changed = true;
         let mut state = self.shared.state.lock();
         let is_full = state.entries.len() >= CAPACITY;
-        match state.entries.get_mut(&key) {
-            Some(Entry::Wanted { wanted: old, .. }) => {
+        state.change(&key, |entry| match entry {
+            Some(Entry::Wanted { wanted: old, from, shown }) => {
                 wanted.since = old.since;
-                if *old == wanted {
-                    return;
-                }
-                *old = wanted;
+                changed = old != wanted;
+                Some(Entry::Wanted { wanted, from, shown })
             }
             // The server may still hold the old one.
-            Some(entry @ Entry::Over) => {
-                *entry = Entry::Wanted { wanted, from: now + VISIBLE_AFTER, shown: Shown::Maybe };
-            }
-            None if is_full => return,
-            None => {
-                let entry = Entry::Wanted { wanted, from: now + VISIBLE_AFTER, shown: Shown::No };
-                state.entries.insert(key, entry);
-            }
-        }
+            Some(Entry::Over) => Some(Entry::Wanted { wanted, from, shown: Shown::Maybe }),
+            None if is_full => None,
+            None => Some(Entry::Wanted { wanted, from, shown: Shown::No }),
+        });
         drop(state);
-        self.shared.wake.notify_one();
+        if changed {
+            self.shared.wake.notify_one();
+        }
     }
 
     /// Says that the wait is over.
     pub fn withdraw(&self, object: &Reference, code: &str) {
         let key = key(self.shared.layer, object, code);
-        let mut state = self.shared.state.lock();
-        let changed = withdraw(&mut state.entries, &key);
-        drop(state);
+        let changed = self.shared.state.lock().withdraw(&key);
         if changed {
             self.shared.wake.notify_one();
         }
@@ -161,42 +239,19 @@ impl Publisher {
     /// Says that the object waits for nothing but these codes.
     pub fn keep_only(&self, object: &Reference, codes: &[&str]) {
         let mut state = self.shared.state.lock();
-        let ours: Vec<Key> = state
-            .entries
-            .iter()
-            .filter_map(|(key, entry)| match entry {
-                Entry::Wanted { wanted, .. } if is_same(&wanted.object, object) => {
-                    (!codes.contains(&wanted.code.as_str())).then(|| key.clone())
-                }
-                _ => None,
-            })
-            .collect();
+        let ours: Vec<Key> = state.by_object.get(&Whose::of(object)).into_iter().flatten().cloned().collect();
         let mut changed = false;
         for key in ours {
-            changed |= withdraw(&mut state.entries, &key);
+            let kept = match state.entries.get(&key) {
+                Some(Entry::Wanted { wanted, .. }) => codes.contains(&wanted.code.as_str()),
+                _ => true,
+            };
+            changed |= !kept && state.withdraw(&key);
         }
         drop(state);
         if changed {
             self.shared.wake.notify_one();
         }
-    }
-}
-
-fn is_same(a: &Reference, b: &Reference) -> bool {
-    a.kind == b.kind && a.namespace == b.namespace && a.name == b.name && a.uid == b.uid
-}
-
-fn withdraw(entries: &mut HashMap<Key, Entry>, key: &Key) -> bool {
-    match entries.get_mut(key) {
-        Some(Entry::Wanted { shown: Shown::No, .. }) => {
-            entries.remove(key);
-            false
-        }
-        Some(entry @ Entry::Wanted { .. }) => {
-            *entry = Entry::Over;
-            true
-        }
-        Some(Entry::Over) | None => false,
     }
 }
 
@@ -274,12 +329,10 @@ impl Task {
                     Err(error) if !error.is_not_found() => return Err(error),
                     _ => {}
                 }
-                let mut state = self.shared.state.lock();
-                if let Some(Entry::Over) = state.entries.get(&key) {
-                    state.entries.remove(&key);
-                } else if let Some(Entry::Wanted { shown, .. }) = state.entries.get_mut(&key) {
-                    *shown = Shown::No;
-                }
+                self.shared.state.lock().change(&key, |entry| match entry? {
+                    Entry::Over => None,
+                    Entry::Wanted { wanted, from, .. } => Some(Entry::Wanted { wanted, from, shown: Shown::No }),
+                });
             }
             Act::Sleep(Some(until)) => tokio::select! {
                 () = woken => {}
@@ -292,32 +345,33 @@ impl Task {
 
     /// Notes what the server has of an entry, unless it was withdrawn meanwhile.
     fn mark(&self, key: &Key, now: Shown) {
-        let mut state = self.shared.state.lock();
-        if let Some(Entry::Wanted { shown, .. }) = state.entries.get_mut(key) {
-            *shown = now;
-        }
+        self.shared.state.lock().change(key, |entry| match entry? {
+            Entry::Wanted { wanted, from, .. } => Some(Entry::Wanted { wanted, from, shown: now }),
+            Entry::Over => Some(Entry::Over),
+        });
     }
 
     fn choose(&self) -> Act {
         let state = self.shared.state.lock();
         let now = self.shared.clock.now();
         let Some(swept) = state.swept else { return Act::Sweep };
-        let mut next: Option<Instant> = None;
-        for (key, entry) in &state.entries {
-            match entry {
-                Entry::Over => return Act::Remove(key.clone()),
-                Entry::Wanted { wanted, shown: Shown::Yes(shown), .. } if **shown == *wanted => {
-                    let again = swept + SWEEP;
-                    if again <= now {
-                        return Act::Sweep;
-                    }
-                    next = Some(next.map_or(again, |n| n.min(again)));
-                }
-                Entry::Wanted { wanted, from, .. } if *from <= now => {
-                    return Act::Show(key.clone(), Box::new(wanted.clone()));
-                }
-                Entry::Wanted { from, .. } => next = Some(next.map_or(*from, |n| n.min(*from))),
+        let next = state.due.first();
+        if let Some((due, key)) = next
+            && *due <= now
+        {
+            return match state.entries.get(key) {
+                Some(Entry::Wanted { wanted, .. }) => Act::Show(key.clone(), Box::new(wanted.clone())),
+                Some(Entry::Over) | None => Act::Remove(key.clone()),
+            };
+        }
+        let next = next.map(|(due, _)| *due);
+        // Something is shown as it should be: does the server still have it?
+        if state.entries.len() > state.due.len() {
+            let again = swept + SWEEP;
+            if again <= now {
+                return Act::Sweep;
             }
+            return Act::Sleep(Some(next.map_or(again, |next| next.min(again))));
         }
         Act::Sleep(next)
     }
@@ -355,16 +409,16 @@ impl Task {
             let text = |pointer: &str| wait.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
             let key = Key::new(text("/metadata/namespace"), text("/metadata/name"));
             if ours {
-                held.insert(key.clone());
-                state.entries.entry(key).or_insert(Entry::Over);
+                state.change(&key, |entry| entry.or(Some(Entry::Over)));
+                held.insert(key);
             }
         }
-        for (key, entry) in &mut state.entries {
-            if let Entry::Wanted { shown, .. } = entry {
-                if !held.contains(key) {
-                    *shown = Shown::No;
-                }
-            }
+        let lost: Vec<Key> = state.entries.keys().filter(|key| !held.contains(*key)).cloned().collect();
+        for key in lost {
+            state.change(&key, |entry| match entry? {
+                Entry::Wanted { wanted, from, .. } => Some(Entry::Wanted { wanted, from, shown: Shown::No }),
+                Entry::Over => Some(Entry::Over),
+            });
         }
         state.swept = Some(self.shared.clock.now());
         Ok(())

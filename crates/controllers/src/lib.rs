@@ -34,6 +34,7 @@ mod garbage_collector;
 mod namespace;
 mod node_ipam;
 mod node_lifecycle;
+mod pending_load_balancer;
 mod pod_gc;
 mod replicaset;
 mod root_ca_publisher;
@@ -138,8 +139,9 @@ const ALL: &[Entry] = &[
     Entry { name: "taint-eviction-controller", start: node_lifecycle::eviction::start },
     Entry { name: "node-ipam-controller", start: node_ipam::start },
     Entry { name: "pod-garbage-collector-controller", start: pod_gc::start },
-    // Our own: it writes nothing but Waits.
+    // Our own: they write nothing but Waits.
     Entry { name: "unscheduled-pod-controller", start: unscheduled::start },
+    Entry { name: "pending-load-balancer-controller", start: pending_load_balancer::start },
 ];
 
 /// The names of all controllers, for flags and their help.

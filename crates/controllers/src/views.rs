@@ -231,6 +231,20 @@ impl NodeView {
 #[serde(default)]
 pub(crate) struct ServiceView {
     pub spec: ServiceSpec,
+    pub status: ServiceStatus,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct ServiceStatus {
+    pub load_balancer: LoadBalancer,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct LoadBalancer {
+    /// Its addresses; only whether there are any is asked.
+    pub ingress: Vec<serde::de::IgnoredAny>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -247,6 +261,8 @@ pub(crate) struct ServiceSpec {
     pub ports: Vec<ServicePort>,
     pub publish_not_ready_addresses: bool,
     pub traffic_distribution: Option<String>,
+    pub load_balancer_class: Option<String>,
+    pub allocate_load_balancer_node_ports: Option<bool>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

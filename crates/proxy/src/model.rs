@@ -74,6 +74,21 @@ pub struct ServicePort {
 /// Every Service port of the cluster.
 pub type Model = BTreeMap<PortName, ServicePort>;
 
+/// The ports of one Service, in their order.
+pub fn of_service<'m>(
+    model: &'m Model,
+    namespace: &'m str,
+    service: &'m str,
+) -> impl Iterator<Item = (&'m PortName, &'m ServicePort)> {
+    let first = PortName {
+        namespace: namespace.to_owned(),
+        service: service.to_owned(),
+        port: String::new(),
+        protocol: Protocol::Tcp,
+    };
+    model.range(first..).take_while(move |(name, _)| name.namespace == namespace && name.service == service)
+}
+
 /// What the proxy reads of a Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
@@ -169,7 +184,7 @@ fn is_plain(text: &str) -> bool {
     text.len() <= 63 && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'.')
 }
 
-/// The ports of one Service. Headless Services, ExternalName and those without an address have none.
+/// The ports of one Service, sorted by name. Headless Services, ExternalName and those without an address have none.
 pub fn service_ports<'a>(
     service: &Service,
     slices: impl Iterator<Item = &'a EndpointSlice> + Clone,
@@ -185,7 +200,8 @@ pub fn service_ports<'a>(
         return Vec::new();
     }
     let exposes_nodes = spec.kind == "NodePort" || spec.kind == "LoadBalancer";
-    spec.ports
+    let mut ports: Vec<(PortName, ServicePort)> = spec
+        .ports
         .iter()
         .filter_map(|port| {
             let protocol = Protocol::parse(&port.protocol)?;
@@ -197,7 +213,9 @@ pub fn service_ports<'a>(
                 PortName { namespace: namespace.clone(), service: name.clone(), port: port.name.clone(), protocol };
             Some((key, ServicePort { cluster_ips: cluster_ips.clone(), port: number, node_port, endpoints }))
         })
-        .collect()
+        .collect();
+    ports.sort_by(|a, b| a.0.cmp(&b.0));
+    ports
 }
 
 fn ready_endpoints<'a>(

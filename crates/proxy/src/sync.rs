@@ -1,6 +1,7 @@
 //! The loop: what changed in the API becomes one transaction to the kernel.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ use stdx::shutdown::Stage;
 use stdx::{ClockExt, Rng, SharedClock};
 use tokio::sync::Notify;
 
-use crate::model::{EndpointSlice, Model, SERVICE_NAME, Service, service_ports};
+use crate::model::{EndpointSlice, Model, PortName, SERVICE_NAME, Service, ServicePort, of_service, service_ports};
 use crate::nftables::apply::Applied;
 use crate::nftables::render::{Settings, render};
 
@@ -75,15 +76,26 @@ impl Dirty {
     fn take(&self) -> (BTreeSet<Key>, bool) {
         (std::mem::take(&mut *self.services.lock()), std::mem::take(&mut *self.nodes.lock()))
     }
+
+    /// The Services that changed, left where they are.
+    fn peek(&self) -> BTreeSet<Key> {
+        self.services.lock().clone()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.services.lock().is_empty() && !*self.nodes.lock()
+    }
 }
 
 const BY_SERVICE: &str = "service";
 /// How long to wait before a refused transaction is tried again.
 const RETRY: Policy = Policy { initial: Duration::from_millis(200), max: Duration::from_secs(30) };
-/// A failure names at most so many Services that wait for it.
+/// At most so many Services are named at a time as waiting for the kernel.
 const NAMED: usize = 100;
 /// The code of the Wait.
 const NOT_IN_KERNEL: &str = "RulesNotInKernel";
+/// What is waited for while the kernel has refused nothing.
+const NOT_YET: &str = "the kernel does not have this Service's present rules yet";
 
 /// Runs until the stage stops. The rules stay.
 pub async fn run(client: Client, clock: SharedClock, rng: Rng, options: Options, stage: &Stage) {
@@ -95,19 +107,101 @@ pub async fn run(client: Client, clock: SharedClock, rng: Rng, options: Options,
 }
 
 struct Sync {
-    services: Informer<Service>,
-    slices: Informer<EndpointSlice>,
+    caches: Caches,
     nodes: Informer<Node>,
     dirty: Arc<Dirty>,
-    waits: Publisher,
     clock: SharedClock,
     options: Options,
     model: Model,
     settings: Settings,
-    /// One table a family, for Services and for egress.
-    tables: Vec<(Family, Applied, Applied)>,
-    /// Services published as waiting for the kernel.
-    waiting: Vec<Reference>,
+    tables: Tables,
+    waiting: Waiting,
+}
+
+/// What the cluster says of Services.
+struct Caches {
+    services: Informer<Service>,
+    slices: Informer<EndpointSlice>,
+}
+
+impl Caches {
+    /// The ports a Service should have by now.
+    fn ports(&self, key: &Key) -> Vec<(PortName, ServicePort)> {
+        let Some(service) = self.services.get(key) else { return Vec::new() };
+        let slices = self.slices.by_index(BY_SERVICE, &format!("{}/{}", key.namespace, key.name));
+        service_ports(&service.view, slices.iter().map(|s| &s.view))
+    }
+}
+
+/// Services whose present rules the kernel does not have: each is published when it changes, and
+/// withdrawn with the transaction that carries it. One that takes less than a Wait needs to be seen
+/// is never shown.
+struct Waiting {
+    waits: Publisher,
+    resource: Resource,
+    services: BTreeMap<Key, Reference>,
+}
+
+impl Waiting {
+    fn publish(&mut self, caches: &Caches, key: &Key, text: &str) {
+        if self.services.len() >= NAMED && !self.services.contains_key(key) {
+            return;
+        }
+        // Of a Service that is gone there is nobody left to tell.
+        let Some(service) = caches.services.get(key) else { return };
+        let reference = Reference::of(&self.resource, &service.meta);
+        self.waits.publish(&reference, NOT_IN_KERNEL, "nftables", text);
+        if let Some(former) = self.services.insert(key.clone(), reference.clone())
+            && former.uid != reference.uid
+        {
+            self.waits.withdraw(&former, NOT_IN_KERNEL);
+        }
+    }
+
+    /// Says of all of them what the kernel said.
+    fn refused(&self, error: &str) {
+        for reference in self.services.values() {
+            self.waits.publish(reference, NOT_IN_KERNEL, "nftables", format!("the kernel refused the rules: {error}"));
+        }
+    }
+
+    fn is_over(&mut self) {
+        for reference in std::mem::take(&mut self.services).into_values() {
+            self.waits.withdraw(&reference, NOT_IN_KERNEL);
+        }
+    }
+
+    /// Publishes what changes while the kernel is busy with, or waits for, an earlier state.
+    async fn follow(&mut self, caches: &Caches, dirty: &Dirty, model: &Model) -> Infallible {
+        loop {
+            dirty.wake.notified().await;
+            for key in dirty.peek() {
+                if !caches.ports(&key).iter().map(|(name, port)| (name, port)).eq(of_service(
+                    model,
+                    &key.namespace,
+                    &key.name,
+                )) {
+                    self.publish(caches, &key, NOT_YET);
+                }
+            }
+        }
+    }
+}
+
+/// What the kernel has: a table a family, for Services and for egress.
+struct Tables(Vec<(Family, Applied, Applied)>);
+
+impl Tables {
+    async fn apply(&mut self, model: &Model, settings: &Settings, options: &Options) -> Result<(), net::nft::Error> {
+        for (family, services, outside) in &mut self.0 {
+            services.apply(render(model, settings, *family)).await?;
+            if options.masquerade_egress {
+                let cluster = &options.cluster_cidrs;
+                outside.apply(egress::render(*family, cluster, cluster)).await?;
+            }
+        }
+        Ok(())
+    }
 }
 
 fn informer<V: View>(client: &Client, resource: Resource) -> client::informer::Builder<V> {
@@ -167,30 +261,40 @@ impl Sync {
             .filter(is_used)
             .map(|f| (f, Applied::new(options.kernel.clone()), Applied::new(options.kernel.clone())))
             .collect();
-        let (model, waiting) = (Model::new(), Vec::new());
-        Self { services, slices, nodes, dirty, waits, clock, options, model, settings, tables, waiting }
+        let waiting = Waiting { waits, resource: Resource::of::<core::Service>(), services: BTreeMap::new() };
+        let (caches, tables, model) = (Caches { services, slices }, Tables(tables), Model::new());
+        Self { caches, nodes, dirty, clock, options, model, settings, tables, waiting }
     }
 
     async fn run(&mut self) {
         // Until the caches are full the kernel keeps what an earlier process left there.
-        futures::join!(self.services.synced(), self.slices.synced(), self.nodes.synced());
+        futures::join!(self.caches.services.synced(), self.caches.slices.synced(), self.nodes.synced());
         let mut failures = 0;
         loop {
             let (services, nodes) = self.dirty.take();
             self.observe(&services, nodes);
-            match self.apply().await {
+            let Self { caches, dirty, clock, options, model, settings, tables, waiting, .. } = self;
+            let applied = tokio::select! {
+                applied = tables.apply(model, settings, options) => applied,
+                never = waiting.follow(caches, dirty, model) => match never {},
+            };
+            match applied {
                 Ok(()) => {
                     failures = 0;
-                    for reference in self.waiting.drain(..) {
-                        self.waits.withdraw(&reference, NOT_IN_KERNEL);
+                    waiting.is_over();
+                    // What woke `follow` is still to be done.
+                    if dirty.is_empty() {
+                        dirty.wake.notified().await;
                     }
-                    self.dirty.wake.notified().await;
                 }
                 Err(error) => {
                     failures += 1;
                     tracing::warn!(%error, failures, "the kernel refused the service rules");
-                    self.publish(&services, &error.to_string());
-                    self.clock.sleep(RETRY.delay(failures)).await;
+                    waiting.refused(&error.to_string());
+                    tokio::select! {
+                        () = clock.sleep(RETRY.delay(failures)) => {}
+                        never = waiting.follow(caches, dirty, model) => match never {},
+                    }
                 }
             }
         }
@@ -199,39 +303,23 @@ impl Sync {
     /// Brings the model up to date with the caches.
     fn observe(&mut self, services: &BTreeSet<Key>, nodes: bool) {
         for key in services {
-            let of_service =
-                |name: &crate::model::PortName| name.namespace == key.namespace && name.service == key.name;
-            self.model.retain(|name, _| !of_service(name));
-            let Some(service) = self.services.get(key) else { continue };
-            let slices = self.slices.by_index(BY_SERVICE, &format!("{}/{}", key.namespace, key.name));
-            self.model.extend(service_ports(&service.view, slices.iter().map(|s| &s.view)));
+            let ports = self.caches.ports(key);
+            let before = of_service(&self.model, &key.namespace, &key.name);
+            if ports.iter().map(|(name, port)| (name, port)).eq(before) {
+                continue;
+            }
+            self.waiting.publish(&self.caches, key, NOT_YET);
+            let names: Vec<PortName> =
+                of_service(&self.model, &key.namespace, &key.name).map(|(name, _)| name.clone()).collect();
+            for name in names {
+                self.model.remove(&name);
+            }
+            self.model.extend(ports);
         }
         if nodes {
             let others = self.nodes.list().into_iter().filter(|n| n.meta.name != self.options.node_name);
             let ranges = others.flat_map(|n| n.view.spec.pod_cidrs.clone()).filter_map(|c| c.parse().ok());
             self.settings.remote_pod_cidrs = ranges.collect::<BTreeSet<IpNet>>().into_iter().collect();
-        }
-    }
-
-    async fn apply(&mut self) -> Result<(), net::nft::Error> {
-        for (family, services, outside) in &mut self.tables {
-            services.apply(render(&self.model, &self.settings, *family)).await?;
-            if self.options.masquerade_egress {
-                let cluster = &self.options.cluster_cidrs;
-                outside.apply(egress::render(*family, cluster, cluster)).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Says which Services wait for the kernel, and what it said.
-    fn publish(&mut self, services: &BTreeSet<Key>, error: &str) {
-        let resource = Resource::of::<core::Service>();
-        for key in services.iter().take(NAMED) {
-            let Some(service) = self.services.get(key) else { continue };
-            let reference = Reference::of(&resource, &service.meta);
-            self.waits.publish(&reference, NOT_IN_KERNEL, "nftables", format!("the kernel refused the rules: {error}"));
-            self.waiting.push(reference);
         }
     }
 }
@@ -246,3 +334,6 @@ pub fn cleanup() -> String {
     }
     tables.into_values().collect()
 }
+
+#[cfg(test)]
+mod tests;
