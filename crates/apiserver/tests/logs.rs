@@ -5,11 +5,13 @@ mod common;
 use std::sync::Arc;
 
 use common::Server;
-use futures::stream;
+use futures::{StreamExt, stream};
 use pki::{Authority, Request};
 use serde_json::json;
 use stdx::clock::RealClock;
 use stdx::shutdown::Stage;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::{self, Message};
 use transport::serve::{Limits, Peer};
 use transport::tls::{self, Identity};
 use transport::{Handler, Responding};
@@ -149,4 +151,49 @@ async fn another_server_at_the_nodes_address_is_not_believed() {
     let text = answer.failure();
     assert!(text.contains("Get \"https://127.0.0.1:"), "{text}");
     assert!(!text.contains("containerLogs/default/a/only 1"), "{text}");
+}
+
+#[tokio::test]
+async fn a_log_over_a_websocket_is_as_its_client_can_take_it() {
+    let world = world("n1").await;
+    world.pod("a", &["only"], "n1").await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("bind");
+    let address = listener.local_addr().expect("address");
+    let (handler, clock, stage) = (world.server.root.0.clone(), world.server.clock.clone(), world.serving.clone());
+    world.serving.spawn(async move {
+        transport::serve::serve_plain(listener, handler, Limits::default(), clock, &stage).await.expect("serves");
+    });
+    let open = async |protocols: Option<&'static str>| {
+        let mut request = format!("ws://kubernetes{PODS}/a/log").into_client_request().expect("a request");
+        if let Some(protocols) = protocols {
+            request.headers_mut().insert("sec-websocket-protocol", http::HeaderValue::from_static(protocols));
+        }
+        let connection = tokio::net::TcpStream::connect(address).await.expect("connects");
+        match tokio_tungstenite::client_async(request, connection).await {
+            Ok((mut socket, response)) => {
+                let agreed = response.headers().get("sec-websocket-protocol").and_then(|v| v.to_str().ok());
+                let mut said = vec![agreed.unwrap_or("-").to_owned()];
+                while let Some(Ok(message)) = socket.next().await {
+                    said.push(match message {
+                        Message::Text(text) => format!("text {text}"),
+                        Message::Binary(bytes) => format!("bytes {}", String::from_utf8_lossy(&bytes)),
+                        Message::Close(_) => "farewell".to_owned(),
+                        other => format!("{other:?}"),
+                    });
+                }
+                said
+            }
+            Err(tungstenite::Error::Http(response)) => vec![response.status().as_u16().to_string()],
+            Err(other) => panic!("{other}"),
+        }
+    };
+    let line = "/containerLogs/default/a/only 1\n";
+    let bytes = ["bytes ".to_owned(), format!("bytes {line}"), "farewell".to_owned()];
+    assert_eq!(open(None).await, [&["-".to_owned()], &bytes[..]].concat());
+    assert_eq!(open(Some("x, binary.k8s.io")).await, [&["binary.k8s.io".to_owned()], &bytes[..]].concat());
+    let encoded = "L2NvbnRhaW5lckxvZ3MvZGVmYXVsdC9hL29ubHkgMQo=";
+    let texts = ["base64.binary.k8s.io", "text ", format!("text {encoded}").as_str(), "farewell"].map(str::to_owned);
+    assert_eq!(open(Some("base64.binary.k8s.io")).await, texts);
+    assert_eq!(open(Some("v4.channel.k8s.io")).await, ["403"]);
+    world.serving.stop();
 }

@@ -33,7 +33,7 @@ async fn open() -> Open {
     let now = stdx::clock::RealClock::shared().wall();
     let authority = Authority::generate("test", now).expect("authority");
     let roots = authority.roots().expect("roots");
-    let server = Server::start_with(|config| config.client_ca = Some(roots)).await;
+    let server = Server::start_with(|config| config.client_ca = Some(roots.into())).await;
     let serving = Stage::new();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("bind");
     let address = listener.local_addr().expect("address");
@@ -284,6 +284,7 @@ async fn a_watch_over_a_websocket_is_a_message_an_event() {
     assert!(matches!(last, Some(Message::Close(_))), "{last:?}");
     // What is refused is refused before there is a WebSocket.
     assert_eq!(open.socket(&format!("{MAPS}?watch=1&resourceVersion=x"), "x").await.err(), Some(400));
+    assert_eq!(open.socket(&uri, "one, another").await.err(), Some(400));
     let stranger = "base64url.bearer.authorization.k8s.io.bm90IGEgdG9rZW4, x";
     assert_eq!(open.socket(&uri, stranger).await.err(), Some(401));
 }

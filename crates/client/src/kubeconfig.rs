@@ -15,6 +15,7 @@ use transport::SharedHandler;
 use transport::dial::{Https, Target};
 use transport::files::FileIdentity;
 use transport::tls;
+use transport::trust::Trust;
 
 use crate::client::{Client, TokenSource};
 
@@ -56,7 +57,7 @@ pub struct Connection {
 pub struct Origin {
     path: PathBuf,
     context: Option<String>,
-    /// The kubeconfig, and what it names for the client certificate and its key.
+    /// The kubeconfig, and what it names for the authorities, the client certificate and its key.
     files: Vec<PathBuf>,
 }
 
@@ -90,8 +91,11 @@ impl Connection {
         let mut files = vec![path.to_owned()];
         let of = |list, name: &str, inner| entry(&config, list, name, inner).ok();
         let named = context.unwrap_or_else(|| text(&config, "current-context"));
-        let user = of("contexts", named, "context").and_then(|c| of("users", text(c, "user"), "user"));
-        let paths = ["client-certificate", "client-key"].map(|key| user.map_or("", |user| text(user, key)));
+        let context_entry = of("contexts", named, "context");
+        let cluster = context_entry.and_then(|c| of("clusters", text(c, "cluster"), "cluster"));
+        let user = context_entry.and_then(|c| of("users", text(c, "user"), "user"));
+        let paths = [(cluster, "certificate-authority"), (user, "client-certificate"), (user, "client-key")]
+            .map(|(entry, key)| entry.map_or("", |entry| text(entry, key)));
         files.extend(paths.into_iter().filter(|p| !p.is_empty()).map(|p| base.join(p)));
         connection.origin = Some(Origin { path: path.to_owned(), context: context.map(str::to_owned), files });
         Ok(connection)
@@ -150,28 +154,38 @@ impl Connection {
     /// The same way to the server, with no identity.
     #[must_use]
     pub fn anonymous(&self) -> Self {
-        Self { certificate_pem: None, key_pem: None, token: None, token_file: None, origin: None, ..self.clone() }
+        Self { certificate_pem: None, key_pem: None, token: None, token_file: None, ..self.clone() }
     }
 
     /// Dials the server, showing the client certificate if there is one. One that was read from
-    /// files is read again when they change. Tokens are the client's.
+    /// files, and the authorities, are read again when they change. Tokens are the client's.
     pub fn dial(&self, clock: &SharedClock) -> Result<SharedHandler, Error> {
-        let roots = tls::roots(&self.ca_pem).map_err(content)?;
         let target = self.target()?;
-        let (Some(origin), Some(_)) = (&self.origin, &self.certificate_pem) else {
+        let Some(origin) = &self.origin else {
             let identity = self.identity()?.map(|own| own as _);
+            let roots = tls::roots(&self.ca_pem).map_err(content)?;
             let config = tls::client(clock, roots, identity).map_err(content)?;
             return Ok(Arc::new(Https::new(&target, &config, clock).map_err(content)?));
         };
         let Origin { path, context, files } = origin.clone();
-        let read = move || {
-            let now = Self::load(&path, context.as_deref()).map_err(|e| e.to_string())?;
-            now.certificate_pem.zip(now.key_pem).ok_or_else(|| "no client certificate with a key".to_owned())
+        let read = move || Self::load(&path, context.as_deref()).map_err(|e| e.to_string());
+        let again = read.clone();
+        let authorities = move || tls::roots(&again()?.ca_pem).map_err(|e| e.to_string());
+        let trust = Trust::open(files.clone(), authorities).map_err(content)?;
+        let identity = match &self.certificate_pem {
+            None => None,
+            Some(_) => {
+                let pair = move || {
+                    let now = read()?;
+                    now.certificate_pem.zip(now.key_pem).ok_or_else(|| "no client certificate with a key".to_owned())
+                };
+                Some(FileIdentity::open(files, pair).map_err(content)?)
+            }
         };
-        let identity = FileIdentity::open(files, read).map_err(content)?;
-        let config = tls::client(clock, roots, Some(identity.clone())).map_err(content)?;
+        let shown = identity.clone().map(|own| own as _);
+        let config = tls::client(clock, trust.clone(), shown).map_err(content)?;
         let https = Https::new(&target, &config, clock).map_err(content)?;
-        Ok(Arc::new(https.redialling(identity)))
+        Ok(Arc::new(https.redialling(identity, trust)))
     }
 
     /// The TLS identity the connection shows, if it has one.
@@ -414,12 +428,14 @@ mod tests {
         assert_eq!(origin.files, std::slice::from_ref(&path), "nothing else is named");
         let mut named = load(&path).expect("readable");
         named["users"][0]["user"] = json!({"client-certificate": "c.crt", "client-key": ""});
+        named["clusters"][0]["cluster"] = json!({"server": "https://[::1]:6443", "certificate-authority": "ca.crt"});
+        std::fs::write(directory.join("ca.crt"), "CA").expect("writable");
         std::fs::write(directory.join("c.crt"), "CERT").expect("writable");
         named["users"][0]["user"]["client-key"] = json!(directory.join("k.key"));
         std::fs::write(directory.join("k.key"), "KEY").expect("writable");
         write(&path, &named).expect("written");
         let origin = Connection::load(&path, None).expect("readable").origin.expect("files");
-        assert_eq!(origin.files, [path, directory.join("c.crt"), directory.join("k.key")]);
+        assert_eq!(origin.files, [path, directory.join("ca.crt"), directory.join("c.crt"), directory.join("k.key")]);
         std::fs::remove_dir_all(&directory).expect("ours");
     }
 

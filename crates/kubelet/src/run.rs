@@ -60,7 +60,7 @@ pub struct Options {
     /// For serving; must ask for client certificates.
     pub serving: Option<rustls::ServerConfig>,
     /// Who signs certificates of clients that are believed.
-    pub client_ca: Option<Arc<rustls::RootCertStore>>,
+    pub client_ca: Option<transport::trust::Trust>,
     pub cluster_dns: Vec<String>,
     pub cluster_domain: String,
     pub resolv_conf: PathBuf,
@@ -421,7 +421,7 @@ async fn listen(
     let failed = |error| Error::Serve { address, error };
     let listener = tokio::net::TcpListener::bind(address).await.map_err(failed)?;
     let delegate = Delegate::new(client.clone(), Vec::new(), Times::default(), clock.clone());
-    let gate = Gate::new(delegate, options.client_ca.clone(), node, clock.clone())?;
+    let gate = Gate::new(delegate, options.client_ca.clone(), node, clock.clone());
     let server = Server {
         pods: pods.clone(),
         gate,

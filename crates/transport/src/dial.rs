@@ -25,6 +25,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::files::FileIdentity;
 use crate::time::HyperTimer;
+use crate::trust::Trust;
 use crate::{Body, Error, Handler, Request, Responding};
 
 /// Which server, and how it proves to be the one.
@@ -50,8 +51,9 @@ const CONNECT: Duration = Duration::from_secs(10);
 pub struct Https {
     connector: Connector,
     authority: Authority,
-    /// What is shown, when it may change; and of which identity the connections are.
-    identity: Option<Arc<FileIdentity>>,
+    /// What is shown and whom is believed, when that may change.
+    watched: Option<(Option<Arc<FileIdentity>>, Trust)>,
+    /// The connections, and for which of those they were made.
     pool: RwLock<(u64, Client<Connector, Body>)>,
 }
 
@@ -80,24 +82,26 @@ impl Https {
         let connector =
             Connector { address: target.address.clone().into(), name, tls: Arc::new(tls), clock: clock.clone() };
         let pool = RwLock::new((0, pool(&connector)));
-        Ok(Self { connector, authority, identity: None, pool })
+        Ok(Self { connector, authority, watched: None, pool })
     }
 
-    /// Dials anew when the identity, which the TLS configuration shows, has changed. What runs on
-    /// the connections before goes on there.
+    /// Dials anew when the identity that the TLS configuration shows, or whom it believes, has
+    /// changed. What runs on the connections before goes on there.
     #[must_use]
-    pub fn redialling(self, identity: Arc<FileIdentity>) -> Self {
-        Self { identity: Some(identity), ..self }
+    pub fn redialling(self, identity: Option<Arc<FileIdentity>>, trust: Trust) -> Self {
+        Self { watched: Some((identity, trust)), ..self }
     }
 
     fn client(&self) -> Client<Connector, Body> {
-        let generation = self.identity.as_ref().map_or(0, |identity| identity.generation());
+        let generation = self.watched.as_ref().map_or(0, |(identity, trust)| {
+            identity.as_ref().map_or(0, |identity| identity.generation()) + trust.generation()
+        });
         let (of, client) = { self.pool.read().clone() };
         if of == generation {
             return client;
         }
         let mut tls = (*self.connector.tls).clone();
-        // A resumed session would speak for the identity it began with.
+        // A resumed session would speak for the identity it began with, and believe whom it believed.
         tls.resumption = Resumption::in_memory_sessions(SESSIONS);
         let client = pool(&Connector { tls: Arc::new(tls), ..self.connector.clone() });
         *self.pool.write() = (generation, client.clone());

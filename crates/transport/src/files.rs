@@ -23,9 +23,9 @@ pub type Reason = String;
 pub type Pem = (Vec<u8>, Vec<u8>);
 
 /// What tells one content of a file from another without reading it; `None` when it is not there.
-type Stamp = Option<(u64, i64, i64, u64)>;
+pub(crate) type Stamp = Option<(u64, i64, i64, u64)>;
 
-fn stamps(files: &[PathBuf]) -> Vec<Stamp> {
+pub(crate) fn stamps(files: &[PathBuf]) -> Vec<Stamp> {
     let stamp = |path: &PathBuf| {
         let m = std::fs::metadata(path).ok()?;
         Some((m.ino(), m.mtime(), m.mtime_nsec(), m.size()))

@@ -37,6 +37,7 @@ mod leftover;
 pub mod serve;
 pub mod time;
 pub mod tls;
+pub mod trust;
 mod usage;
 pub mod websocket;
 
@@ -100,6 +101,16 @@ pub fn holding<T: Send + 'static>(body: Body, thing: T) -> Body {
         frame
     })
     .boxed_unsync()
+}
+
+/// The same answer, holding `thing` until its body has ended or its reader is gone; where it makes a
+/// WebSocket of the connection, until that ends.
+pub fn hold<T: Send + 'static>(response: Response, thing: T) -> Response {
+    if let Some(kept) = response.extensions().get::<websocket::Kept>() {
+        kept.keep(Box::new(thing));
+        return response;
+    }
+    response.map(|body| holding(body, thing))
 }
 
 /// Why a body could not be read whole.

@@ -14,7 +14,7 @@ use stdx::shutdown::Stage;
 use stdx::{ClockExt, SharedClock};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::gather::gather;
 use crate::leftover::Leftover;
@@ -63,6 +63,11 @@ pub struct Peer {
     /// first. Whether a trusted authority signed them is for the authenticator to say.
     pub certificates: Arc<[CertificateDer<'static>]>,
 }
+
+/// A connection's place among those the server allows; in the extensions of each of its requests, for
+/// those that take the connection over.
+#[derive(Clone)]
+pub(crate) struct Place(#[allow(dead_code, reason = "held for its drop")] Arc<OwnedSemaphorePermit>);
 
 /// Accepts connections until the stage stops, then lets requests under way end.
 ///
@@ -124,11 +129,9 @@ async fn run(
             limits,
             clock: clock.clone(),
             stopping: connections.clone(),
+            place: Place(Arc::new(slot)),
         };
-        connections.spawn(async move {
-            connection.run(stream, address).await;
-            drop(slot);
-        });
+        connections.spawn(connection.run(stream, address));
     }
     drop(listener);
     if !connections.finish(&clock, limits.drain).await {
@@ -140,7 +143,7 @@ async fn run(
 async fn accept(
     listener: &TcpListener,
     slots: &Arc<Semaphore>,
-) -> std::io::Result<(TcpStream, SocketAddr, tokio::sync::OwnedSemaphorePermit)> {
+) -> std::io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
     let slot = slots.clone().acquire_owned().await.map_err(std::io::Error::other)?;
     let (stream, address) = listener.accept().await?;
     Ok((stream, address, slot))
@@ -152,6 +155,7 @@ struct Connection {
     limits: Limits,
     clock: SharedClock,
     stopping: Stage,
+    place: Place,
 }
 
 impl Connection {
@@ -179,12 +183,14 @@ impl Connection {
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let address = peer.address;
-        let (handler, clock) = (self.handler.clone(), self.clock.clone());
+        let (handler, clock, place) = (self.handler.clone(), self.clock.clone(), self.place.clone());
         let usage = Arc::new(Usage::default());
         let used = usage.clone();
-        let service = service_fn(move |request: hyper::Request<Incoming>| {
-            let (handler, clock, peer, turn) = (handler.clone(), clock.clone(), peer.clone(), used.begin());
-            async move { Ok::<_, crate::Error>(answer(handler, clock, peer, request).await?.map(|b| turn.answered(b))) }
+        let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+            let (handler, clock, turn) = (handler.clone(), clock.clone(), used.begin());
+            request.extensions_mut().insert(peer.clone());
+            request.extensions_mut().insert(place.clone());
+            async move { Ok::<_, crate::Error>(answer(handler, clock, request).await?.map(|b| turn.answered(b))) }
         });
         let builder = self.builder();
         let (stream, turns) = gather(stream);
@@ -240,10 +246,8 @@ impl Connection {
 async fn answer(
     handler: SharedHandler,
     clock: SharedClock,
-    peer: Peer,
-    mut request: hyper::Request<Incoming>,
+    request: hyper::Request<Incoming>,
 ) -> Result<Response, crate::Error> {
-    request.extensions_mut().insert(peer);
     // HTTP/2 can stop one stream and keep the others.
     let one_at_a_time = request.version() < http::Version::HTTP_2;
     let request = request.map(|body| -> Body {

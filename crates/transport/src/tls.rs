@@ -19,6 +19,8 @@ use rustls::{
 };
 use stdx::SharedClock;
 
+use crate::trust::Trust;
+
 /// What is wrong with certificates or keys that were given.
 #[derive(Debug, thiserror::Error)]
 pub enum MaterialError {
@@ -35,7 +37,7 @@ pub enum MaterialError {
 
 /// Ring's, with AES of 128 bits before that of 256, as Go has it: the client's order counts, and long lists
 /// are mostly this.
-fn provider() -> Arc<CryptoProvider> {
+pub(crate) fn provider() -> Arc<CryptoProvider> {
     let mut provider = rustls::crypto::ring::default_provider();
     let suites = &mut provider.cipher_suites;
     suites.sort_by_key(|s| (s.tls13().is_none(), s.suite() == CipherSuite::TLS13_AES_256_GCM_SHA384));
@@ -138,16 +140,17 @@ pub fn server(clock: &SharedClock, identity: Arc<dyn ResolvesServerCert>) -> Res
     Ok(config)
 }
 
-/// A client's TLS: trusts `roots`, shows `identity` when there is one. Who dials with it names the
+/// A client's TLS: believes servers that `trust` does, shows `identity` when there is one. Who dials with it names the
 /// protocols ([`crate::dial`]).
 pub fn client(
     clock: &SharedClock,
-    roots: impl Into<Arc<RootCertStore>>,
+    trust: impl Into<Trust>,
     identity: Option<Arc<dyn ResolvesClientCert>>,
 ) -> Result<ClientConfig, Error> {
     let builder = ClientConfig::builder_with_details(provider(), Arc::new(Wall(clock.clone())))
         .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots);
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(trust.into()));
     Ok(match identity {
         Some(identity) => builder.with_client_cert_resolver(identity),
         None => builder.with_no_client_auth(),

@@ -11,8 +11,9 @@ use stdx::{ClockExt, SharedClock};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use transport::dial::{Https, Target};
-use transport::serve::{Limits, serve};
+use transport::serve::{Limits, serve, serve_plain};
 use transport::tls::{self, Identity};
+use transport::websocket::{self, Protocols, Takeover};
 use transport::{Handler, Request, Responding};
 
 /// Long enough for a loaded machine; nothing waits for it when all is well.
@@ -155,4 +156,65 @@ async fn an_answer_that_nobody_reads_is_dropped_and_its_slot_freed() {
     served.expect("the slot is freed").expect("served");
     assert_eq!(Arc::strong_count(&server.tell), before, "what the answer held is freed");
     server.stage.stop();
+}
+
+/// Makes a WebSocket of every request that asks for one, with nothing to say.
+struct Sockets(SharedClock, Stage);
+
+impl Handler for Sockets {
+    fn call(&self, request: Request) -> Responding {
+        let (clock, stage) = (self.0.clone(), self.1.clone());
+        Box::pin(async move {
+            let Some(takeover) = Takeover::of(request.extensions()) else {
+                return Ok(http::Response::new(transport::empty()));
+            };
+            if !websocket::is_asked(request.headers()) {
+                return Ok(http::Response::new(transport::empty()));
+            }
+            let (response, _) = websocket::accept(&takeover, request.headers(), Protocols::Named).expect("a handshake");
+            stage.spawn(websocket::send(takeover, futures::stream::pending(), clock, PATIENCE));
+            Ok(response)
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_websocket_is_a_connection_until_it_ends() {
+    let (clock, stage) = (RealClock::shared(), Stage::new());
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
+    let address = listener.local_addr().expect("address");
+    let handler = Arc::new(Sockets(clock.clone(), stage.clone()));
+    let limits = Limits { connections: 1, ..Limits::default() };
+    let (time, until) = (clock.clone(), stage.clone());
+    tokio::spawn(async move { serve_plain(listener, handler, limits, time, &until).await });
+
+    let mut first = TcpStream::connect(address).await.expect("connects");
+    let handshake = "GET / HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
+        sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    first.write_all(handshake.as_bytes()).await.expect("sent");
+    let mut head = [0; 12];
+    first.read_exact(&mut head).await.expect("answered");
+    assert_eq!(&head, b"HTTP/1.1 101");
+    // Read to the end of the head, and a ping that is answered: the WebSocket is being spoken.
+    let mut rest = Vec::new();
+    while !rest.ends_with(b"\r\n\r\n") {
+        rest.push(first.read_u8().await.expect("more"));
+    }
+    let mut pong = [0; 2];
+    for _ in 0..3 {
+        first.write_all(&[0x89, 0x80, 0, 0, 0, 0]).await.expect("sent");
+        first.read_exact(&mut pong).await.expect("a pong");
+        assert_eq!(pong[0], 0x8a);
+    }
+    let mut second = TcpStream::connect(address).await.expect("the kernel has room");
+    second.write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.expect("sent");
+    let mut answer = Vec::new();
+    {
+        let mut reading = std::pin::pin!(second.read_to_end(&mut answer));
+        assert!(futures::poll!(reading.as_mut()).is_pending(), "there was a place");
+        drop(first);
+        clock.timeout(PATIENCE, reading).await.expect("the place is free again").expect("read");
+    }
+    assert!(answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
+    stage.stop();
 }

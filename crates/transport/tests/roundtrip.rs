@@ -16,6 +16,7 @@ use transport::dial::{Https, Target};
 use transport::files::FileIdentity;
 use transport::serve::{Limits, Peer, serve};
 use transport::tls::{self, Identity};
+use transport::trust::Trust;
 use transport::{Error, Handler, Request, Responding};
 
 /// Answers with what it saw: version, path, how many certificates; streams the body back.
@@ -146,11 +147,12 @@ async fn certificates_in_files_are_read_again_when_they_change() {
     write(serving.path(), &old);
     write(showing.path(), &made("client"));
     let server = start(in_files(serving.path()), Limits::default()).await;
-    let bundle = [old.ca.as_bytes(), new.ca.as_bytes()].concat();
-    let identity = in_files(showing.path());
-    let roots = tls::roots(&bundle).expect("roots");
-    let config = tls::client(&server.clock, roots, Some(identity.clone())).expect("client");
-    let client = Https::new(&server.target("one"), &config, &server.clock).expect("dial").redialling(identity);
+    let believed = showing.path().join("ca.crt");
+    std::fs::write(&believed, &old.ca).expect("written");
+    let (identity, trust) = (in_files(showing.path()), Trust::file(&believed).expect("authorities"));
+    let config = tls::client(&server.clock, trust.clone(), Some(identity.clone())).expect("client");
+    let dial = |name: &str| Https::new(&server.target(name), &config, &server.clock).expect("dial");
+    let client = dial("one").redialling(Some(identity.clone()), trust.clone());
     let shown = async |client: &Https| {
         let response = client.call(post("/", "")).await.expect("served");
         response.headers()["shown"].to_str().expect("text").to_owned()
@@ -165,10 +167,18 @@ async fn certificates_in_files_are_read_again_when_they_change() {
     let second = shown(&client).await;
     assert_ne!(second, first, "the connection still speaks for the old certificate");
 
-    // New connections to the server are shown its new certificate.
+    // New connections to the server are shown its new certificate, of an authority that is believed
+    // once its file says so, and nonsense in that file changes nothing.
     write(serving.path(), &new);
-    let other = Https::new(&server.target("two"), &config, &server.clock).expect("dial");
+    let other = dial("two").redialling(Some(identity.clone()), trust.clone());
+    assert!(other.call(post("/", "")).await.is_err(), "an authority is believed that nobody named");
+    std::fs::write(&believed, [old.ca.as_bytes(), new.ca.as_bytes()].concat()).expect("written");
     assert_eq!(shown(&other).await, second);
+    std::fs::write(&believed, "nonsense").expect("written");
+    assert_eq!(shown(&dial("two").redialling(Some(identity.clone()), trust.clone())).await, second);
+    // One that is taken out is believed no more, also by who is connected.
+    std::fs::write(&believed, &old.ca).expect("written");
+    assert!(other.call(post("/", "")).await.is_err(), "an authority is believed that was taken out");
     server.stage.stop();
 }
 

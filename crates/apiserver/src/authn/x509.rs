@@ -4,17 +4,14 @@
 //! signed it, and whether it is still valid, is decided here, per request and by the injected clock.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use async_trait::async_trait;
 use kinds::User;
 use parking_lot::Mutex;
-use rustls::RootCertStore;
-use rustls::server::WebPkiClientVerifier;
-use rustls::server::danger::ClientCertVerifier;
 use sha2::{Digest, Sha256};
 use stdx::SharedClock;
 use transport::serve::Peer;
+use transport::trust::Trust;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::{Authenticator, Verdict};
@@ -24,9 +21,10 @@ const REMEMBERED: usize = 1024;
 
 /// Trusts certificates of the given authorities.
 pub struct X509 {
-    verifier: Arc<dyn ClientCertVerifier>,
+    trust: Trust,
     clock: SharedClock,
-    /// Signatures that were verified, by the digest of the chain: only the dates are looked at again.
+    /// Signatures that were verified, by the digest of the chain and of whom was believed: only the
+    /// dates are looked at again.
     known: Mutex<HashMap<[u8; 32], Known>>,
 }
 
@@ -38,18 +36,16 @@ struct Known {
 }
 
 impl X509 {
-    /// # Errors
-    /// When there is no authority among the roots.
-    pub fn new(roots: Arc<RootCertStore>, clock: SharedClock) -> Result<Self, rustls::server::VerifierBuilderError> {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider).build()?;
-        Ok(Self { verifier, clock, known: Mutex::new(HashMap::new()) })
+    /// Believes whom `trust` believes at the time of each request.
+    pub fn new(trust: Trust, clock: SharedClock) -> Self {
+        Self { trust, clock, known: Mutex::new(HashMap::new()) }
     }
 
     fn judge(&self, peer: &Peer) -> Verdict {
         let Some((leaf, rest)) = peer.certificates.split_first() else { return Verdict::Unknown };
         let now = self.clock.wall().as_second();
         let mut hash = Sha256::new();
+        hash.update(self.trust.generation().to_be_bytes());
         for certificate in peer.certificates.iter() {
             hash.update(certificate.len().to_be_bytes());
             hash.update(certificate);
@@ -60,7 +56,7 @@ impl X509 {
             return Verdict::User(known.user);
         }
         let Some(time) = transport::tls::unix_time(&self.clock) else { return Verdict::Invalid };
-        if let Err(error) = self.verifier.verify_client_cert(leaf, rest, time) {
+        if let Err(error) = self.trust.judge_client(leaf, rest, time) {
             tracing::debug!(address = %peer.address, %error, "client certificate refused");
             return Verdict::Invalid;
         }
@@ -97,6 +93,8 @@ fn read(der: &[u8]) -> Option<Known> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
     use std::time::Duration;
@@ -137,9 +135,9 @@ mod tests {
     fn certificates_are_judged_by_signature_purpose_and_the_injected_clock() {
         let (ours, theirs) = (ca(), ca());
         let clock = ManualClock::new(at("2030-01-02T00:00:00Z"));
-        let mut roots = RootCertStore::empty();
+        let mut roots = rustls::RootCertStore::empty();
         roots.add(ours.der.clone()).expect("root");
-        let x509 = X509::new(Arc::new(roots), Arc::new(clock.clone())).expect("verifier");
+        let x509 = X509::new(roots.into(), Arc::new(clock.clone()));
         let good = peer(leaf(&ours, ExtendedKeyUsagePurpose::ClientAuth, "system:node:n1"));
         for _ in 0..2 {
             let Verdict::User(user) = x509.judge(&good) else { panic!("refused") };

@@ -1,7 +1,11 @@
 //! `pods/log`: the log of a container, streamed from the kubelet that runs it. The kubelet is dialled
 //! at its node's address and must prove to be that node.
 
-use futures::StreamExt;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use futures::future::ready;
+use futures::{StreamExt, stream};
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method};
 use http_body_util::BodyExt;
@@ -11,12 +15,14 @@ use machinery::status::{self, GroupResource, Status};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use transport::dial::{Https, Target};
+use transport::websocket::{self, Protocols, Said};
 use transport::{Body, Handler, Response};
 
 use super::{Endpoint, Responding};
 use crate::chain::Call;
 use crate::encode;
 use crate::request::Query;
+use crate::verbs::watch;
 
 pub static GET: Endpoint = Endpoint {
     group: "",
@@ -28,6 +34,9 @@ pub static GET: Endpoint = Endpoint {
 
 /// Where kubelets listen unless their Node says otherwise.
 const KUBELET_PORT: i64 = 10250;
+/// What a log over a WebSocket may be: pieces as they are, or in base64 for those who take only text.
+const PROTOCOLS: Protocols = Protocols::Of(&["", "binary.k8s.io", BASE64]);
+const BASE64: &str = "base64.binary.k8s.io";
 /// How much of a kubelet's refusal is read.
 const MAX_REFUSAL: usize = 2048;
 
@@ -47,7 +56,7 @@ async fn run(call: &Call) -> status::Result<Response> {
     let target = target(call, node).await?;
     let escaped = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
     let path = format!("/containerLogs/{}/{}/{}{options}", escaped(namespace), escaped(name), escaped(&container));
-    stream(call, &target, &path, name).await
+    answer(call, &target, &path, name).await
 }
 
 /// The options, checked, as the kubelet's query.
@@ -156,7 +165,7 @@ fn address(node: &Value) -> Option<String> {
     Some(if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") })
 }
 
-async fn stream(call: &Call, target: &Target, path: &str, pod: &str) -> status::Result<Response> {
+async fn answer(call: &Call, target: &Target, path: &str, pod: &str) -> status::Result<Response> {
     let tls = call.server.kubelet_client().ok_or_else(|| Status::unavailable("kubelets cannot be reached"))?;
     let failed =
         |error: transport::Error| Status::internal(format!("Get \"https://{}{path}\": {error}", target.address));
@@ -170,7 +179,21 @@ async fn stream(call: &Call, target: &Target, path: &str, pod: &str) -> status::
         return Err(refusal(code, response.into_body(), pod).await);
     }
     let stopped = call.server.stopped();
-    let body: Body = transport::stream(response.into_body().into_data_stream().take_until(stopped));
+    let said = response.into_body().into_data_stream().take_until(stopped);
+    if let Some(takeover) = call.takeover.clone().filter(|_| websocket::is_asked(&call.headers)) {
+        let (response, protocol) = watch::upgrade(&takeover, call, PROTOCOLS)?;
+        let base64 = protocol == BASE64;
+        let message = move |bytes: Bytes| {
+            if base64 { Said::Text(STANDARD.encode(&bytes).into()) } else { Said::Binary(bytes) }
+        };
+        // The empty one shows that the log is open, also when nothing is said for long.
+        let pieces = said.take_while(|piece| ready(piece.is_ok())).filter_map(|piece| ready(piece.ok()));
+        let messages = stream::iter([Bytes::new()]).chain(pieces).map(message);
+        let sending = websocket::send(takeover, messages, call.server.clock.clone(), watch::UNREAD);
+        call.server.stage().spawn(sending);
+        return Ok(response);
+    }
+    let body: Body = transport::stream(said);
     let mut response = http::Response::new(body);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
     Ok(response)

@@ -19,8 +19,8 @@ use bytes::Bytes;
 use futures::{Stream, StreamExt, stream};
 use http::HeaderValue;
 use http::header::CONTENT_TYPE;
-use machinery::status::{self, Status};
-use transport::websocket::{self, Said};
+use machinery::status::{self, GroupResource, Status};
+use transport::websocket::{self, Protocols, Refused, Said, Takeover};
 use transport::{BodyError, Response};
 
 use super::list;
@@ -38,7 +38,7 @@ const SHORTEST: u64 = 1800;
 /// No watch is longer.
 const LONGEST: u64 = 24 * 3600;
 /// How long a WebSocket's client may leave a message unread.
-const UNREAD: Duration = Duration::from_secs(60);
+pub const UNREAD: Duration = Duration::from_secs(60);
 
 /// Serves the request.
 ///
@@ -65,7 +65,7 @@ pub async fn run(call: &Call, resource: &Resource) -> status::Result<Response> {
     }
     let asked = websocket::is_asked(&call.headers);
     if let Some(takeover) = call.takeover.clone().filter(|_| asked) {
-        let response = websocket::accept(&call.headers).map_err(Status::bad_request)?;
+        let (response, _) = upgrade(&takeover, call, Protocols::Named)?;
         call.server.stage().spawn(websocket::send(
             takeover,
             events.messages(accepted.format),
@@ -77,6 +77,17 @@ pub async fn run(call: &Call, resource: &Resource) -> status::Result<Response> {
     let mut response = http::Response::new(transport::stream(events.bytes().map(Ok::<_, BodyError>)));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(accepted.format.stream_type()));
     Ok(response)
+}
+
+/// Answers a WebSocket's handshake: the subprotocol that is spoken.
+///
+/// # Errors
+/// 400 for a handshake that is none, 403 when the client speaks nothing that is spoken here.
+pub fn upgrade(takeover: &Takeover, call: &Call, spoken: Protocols) -> status::Result<(Response, String)> {
+    websocket::accept(takeover, &call.headers, spoken).map_err(|refused| match refused {
+        Refused::Wrong(why) => Status::bad_request(why),
+        Refused::Protocol(why) => Status::forbidden(&GroupResource::default(), "", why),
+    })
 }
 
 async fn begin(call: &Call, resource: &Resource, options: &ListOptions) -> status::Result<Watcher> {

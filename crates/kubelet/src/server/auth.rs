@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use client::delegated::{Delegate, User, Wish};
 use http::{Method, StatusCode};
-use rustls::server::danger::ClientCertVerifier;
 use stdx::SharedClock;
 use transport::Response;
 use transport::serve::Peer;
+use transport::trust::Trust;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::text;
@@ -18,7 +18,7 @@ use super::text;
 pub struct Gate {
     delegate: Arc<Delegate>,
     /// Judges client certificates; without one none is believed.
-    certificates: Option<Arc<dyn ClientCertVerifier>>,
+    trust: Option<Trust>,
     node: Arc<str>,
     clock: SharedClock,
 }
@@ -31,17 +31,9 @@ fn refuse(status: StatusCode, why: impl Into<String>) -> Refused {
 }
 
 impl Gate {
-    /// A gate of the node `node` that believes certificates signed by one of `roots`.
-    pub fn new(
-        delegate: Delegate,
-        roots: Option<Arc<rustls::RootCertStore>>,
-        node: &str,
-        clock: SharedClock,
-    ) -> Result<Self, rustls::server::VerifierBuilderError> {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let build = |roots| rustls::server::WebPkiClientVerifier::builder_with_provider(roots, provider).build();
-        let certificates = roots.map(build).transpose()?;
-        Ok(Self { delegate: Arc::new(delegate), certificates, node: node.into(), clock })
+    /// A gate of the node `node` that believes certificates `trust` believes.
+    pub fn new(delegate: Delegate, trust: Option<Trust>, node: &str, clock: SharedClock) -> Self {
+        Self { delegate: Arc::new(delegate), trust, node: node.into(), clock }
     }
 
     /// Who asks: by the connection's certificate, else by a token.
@@ -65,7 +57,7 @@ impl Gate {
     fn by_certificate(&self, peer: &Peer) -> Option<User> {
         let (own, others) = peer.certificates.split_first()?;
         let now = transport::tls::unix_time(&self.clock)?;
-        self.certificates.as_ref()?.verify_client_cert(own, others, now).ok()?;
+        self.trust.as_ref()?.judge_client(own, others, now).ok()?;
         subject(own)
     }
 

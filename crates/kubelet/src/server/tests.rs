@@ -115,7 +115,7 @@ impl Bench {
         let delegate = client::delegated::Delegate::new(client, Vec::new(), Default::default(), clock.clone());
         let mut roots = rustls::RootCertStore::empty();
         roots.add(ca.der.clone()).expect("a root");
-        let gate = Gate::new(delegate, Some(Arc::new(roots)), "n1", clock.clone()).expect("a gate");
+        let gate = Gate::new(delegate, Some(roots.into()), "n1", clock.clone());
         let path = logs.path().join("0.log");
         std::fs::write(&path, "2026-01-01T00:00:00Z stdout F one\n2026-01-01T00:00:00Z stdout F two\n")
             .expect("written");

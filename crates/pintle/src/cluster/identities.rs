@@ -8,9 +8,10 @@ use anyhow::{Context, Result};
 use kinds::User;
 use pki::layout::Purpose;
 use pki::{Authority, Keeper, Layout, Request, SigningKey};
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::{ClientConfig, ServerConfig};
 use stdx::SharedClock;
 use transport::tls;
+use transport::trust::Trust;
 
 /// The authorities and the identities they issued.
 pub struct Identities {
@@ -41,8 +42,8 @@ impl Identities {
     }
 
     /// Who may sign client certificates.
-    pub fn client_roots(&self) -> Result<Arc<RootCertStore>> {
-        Ok(self.cluster.roots()?)
+    pub fn client_trust(&self) -> Result<Trust> {
+        Ok(self.cluster.roots()?.into())
     }
 
     /// The API server's side of TLS.
@@ -66,19 +67,21 @@ impl Identities {
         Ok(Arc::new(tls::client(&self.clock, self.cluster.roots()?, Some(keeper))?))
     }
 
-    /// A kubeconfig for a user of this cluster.
-    pub fn kubeconfig(&self, user: &str, group: &str, server: &str) -> Result<client::kubeconfig::Entry> {
-        let file = user.replace(':', "-");
-        let identity = self.keeper(&file, Request::client(user, group))?.identity();
-        Ok(client::kubeconfig::Entry {
+    /// A client certificate for a user of this cluster.
+    pub fn client(&self, user: &str, group: &str) -> Result<Arc<Keeper>> {
+        self.keeper(&user.replace(':', "-"), Request::client(user, group))
+    }
+
+    /// A user's kubeconfig, but for the certificate.
+    pub fn entry(&self, user: &str, group: &str, server: &str) -> client::kubeconfig::Entry {
+        client::kubeconfig::Entry {
             cluster: "pintle".into(),
             user: if group == "system:masters" { "pintle".into() } else { user.into() },
             context: "pintle".into(),
             server: server.into(),
             ca_pem: self.cluster.certificate().to_owned(),
-            certificate_pem: identity.certificate,
-            key_pem: identity.key,
-        })
+            ..client::kubeconfig::Entry::default()
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub mod address;
 pub mod identities;
+pub mod kubeconfigs;
 pub mod next;
 pub mod node_ready;
 pub mod preflight;

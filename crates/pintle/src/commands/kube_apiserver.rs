@@ -12,12 +12,13 @@ use clap::Args;
 use ipnet::IpNet;
 use pki::{PublicKey, SigningKey};
 use rustls::client::Resumption;
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::{ClientConfig, ServerConfig};
 use stdx::shutdown::Stage;
 use stdx::{Rng, SharedClock};
 use storage::Store;
 use transport::files::FileIdentity;
 use transport::tls;
+use transport::trust::Trust;
 
 use crate::cluster::address;
 use crate::cluster::identities::Identities;
@@ -92,9 +93,8 @@ fn read(path: &Path) -> Result<Vec<u8>> {
     std::fs::read(path).with_context(|| path.display().to_string())
 }
 
-fn roots(path: &Path) -> Result<Arc<RootCertStore>> {
-    let roots = tls::roots(&read(path)?).with_context(|| path.display().to_string())?;
-    Ok(Arc::new(roots))
+fn trust(path: &Path) -> Result<Trust> {
+    Trust::file(path).map_err(anyhow::Error::msg)
 }
 
 fn ports(range: &str) -> Result<(u16, u16)> {
@@ -124,7 +124,7 @@ impl KubeApiServer {
             }
             _ => None,
         };
-        let mut config = tls::client(clock, roots(authority)?, identity)?;
+        let mut config = tls::client(clock, trust(authority)?, identity)?;
         // A resumed session would speak for the certificate it began with.
         config.resumption = Resumption::disabled();
         Ok(Arc::new(config))
@@ -165,8 +165,8 @@ pub async fn run(args: KubeApiServer, clock: SharedClock) -> Result<()> {
         service_accounts.further.push(key);
     }
     let (client_ca, client_ca_pem) = match &args.client_ca_file {
-        Some(path) => (roots(path)?, String::from_utf8(read(path)?)?),
-        None => (identities.client_roots()?, identities.cluster.certificate().to_owned()),
+        Some(path) => (trust(path)?, String::from_utf8(read(path)?)?),
+        None => (identities.client_trust()?, identities.cluster.certificate().to_owned()),
     };
     let stage = Stage::new();
     let api = Api {
