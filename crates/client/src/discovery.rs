@@ -11,6 +11,8 @@ use crate::resource::Resource;
 pub struct Served {
     pub resource: Resource,
     pub verbs: Vec<String>,
+    /// What else people call it: the singular and the short names.
+    pub names: Vec<String>,
 }
 
 impl Served {
@@ -57,12 +59,17 @@ struct Resources {
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Entry {
     name: String,
     kind: String,
     namespaced: bool,
     #[serde(default)]
     verbs: Vec<String>,
+    #[serde(default)]
+    singular_name: String,
+    #[serde(default)]
+    short_names: Vec<String>,
 }
 
 /// Reads everything the server has. Fails only when the list of groups cannot be read.
@@ -100,7 +107,9 @@ async fn add(client: &Client, group: &str, version: &str, out: &mut Discovered) 
             continue;
         }
         let resource = Resource::new(group, version, &entry.name, &entry.kind, entry.namespaced);
-        out.resources.push(Served { resource, verbs: entry.verbs });
+        let mut names = entry.short_names;
+        names.push(entry.singular_name);
+        out.resources.push(Served { resource, verbs: entry.verbs, names });
     }
 }
 

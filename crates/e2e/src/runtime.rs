@@ -13,15 +13,22 @@ use stdx::SharedClock;
 /// endpoint.
 pub async fn start(root: &Path, clock: &SharedClock) -> Result<String> {
     let layout = Layout::below(root);
+    cni::write(&layout.cni_config(), &cni::render("10.244.0.0/24".parse()?, &layout.cni_state()))?;
+    let endpoint = start_without_network(root, clock).await?;
+    containerd::import_pause(&layout).await?;
+    Ok(endpoint)
+}
+
+/// The same with no network for pods: a Node on it does not become Ready.
+pub async fn start_without_network(root: &Path, clock: &SharedClock) -> Result<String> {
+    let layout = Layout::below(root);
     let plugins = cni::find_plugins(cni::PLUGIN_FOLDERS).map_err(|m| anyhow!("missing plugins: {m:?}"))?;
     let settings = containerd::Settings {
         cni_plugins: plugins,
         restrict_oom_score: containerd::lacks_resource_capability(),
         runtime: preflight::oci_runtime("").context("an OCI runtime")?.to_owned(),
     };
-    cni::write(&layout.cni_config(), &cni::render("10.244.0.0/24".parse()?, &layout.cni_state()))?;
     containerd::ensure(&layout, &settings, clock).await?;
-    containerd::import_pause(&layout).await?;
     Ok(format!("unix://{}", layout.containerd_socket().display()))
 }
 

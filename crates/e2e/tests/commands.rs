@@ -6,6 +6,7 @@ use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
 use e2e::cluster::Cluster;
+use e2e::runtime;
 use serde_json::Value;
 use tokio::process::Command;
 
@@ -85,6 +86,18 @@ async fn up_says_what_is_missing_before_it_changes_anything() -> Result<()> {
     let hidden = through(hidden, &up(&cluster, &[]));
     refuses(&cluster, hidden, &["containerd is not installed", "apt-get install containerd"]).await?;
 
+    let socket = copy.path().join("theirs.sock");
+    let endpoint = format!("--container-runtime-endpoint=unix://{}", socket.display());
+    let absent = up(&cluster, &["--disable=kube-proxy", &endpoint]);
+    let said = format!("there is no socket {}", socket.display());
+    refuses(&cluster, absent, &[&said, "systemctl start containerd"]).await?;
+    // Whoever listened there is gone, and the socket is not.
+    drop(std::os::unix::net::UnixListener::bind(&socket)?);
+    let said = format!("nobody listens on {}", socket.display());
+    let mut alone = cluster.pintle_command(&["kubelet", "--kubeconfig=/nonexistent", &endpoint]);
+    alone.arg("--root-dir").arg(cluster.root().join("kubelet"));
+    refuses(&cluster, alone, &[&said, "systemctl start containerd"]).await?;
+
     std::fs::create_dir_all(cluster.root().join("state/store"))?;
     std::fs::write(cluster.root().join("state/store/format"), "pintle store, format 99\n")?;
     let newer = up(&cluster, &[API_ONLY]);
@@ -94,14 +107,22 @@ async fn up_says_what_is_missing_before_it_changes_anything() -> Result<()> {
 #[tokio::test]
 async fn down_stops_a_cluster_that_is_still_starting() -> Result<()> {
     let cluster = Cluster::prepare()?;
-    // A Node without a runtime does not become Ready: this start goes on until it is stopped.
-    let flags = ["--disable=kube-proxy", "--container-runtime-endpoint=unix:///nonexistent.sock"];
-    let starting = up(&cluster, &flags).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    // A Node without a network for pods does not become Ready: this start goes on until it is stopped.
+    let theirs = tempfile::Builder::new().prefix("pintle-runtime-").tempdir()?;
+    let endpoint = runtime::start_without_network(theirs.path(), &cluster.clock).await?;
+    let result = stops_a_start(&cluster, &endpoint).await;
+    runtime::kill(theirs.path()).await?;
+    result
+}
+
+async fn stops_a_start(cluster: &Cluster, endpoint: &str) -> Result<()> {
+    let flags = ["--disable=kube-proxy", "--container-runtime-endpoint", endpoint];
+    let starting = up(cluster, &flags).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let pid = cluster.root().join("run/pintle.pid");
     let named = || async { host::process::ProcessId::load_alive(&pid).context("nothing runs yet") };
     let process = cluster.eventually("the process is named", named).await?;
 
-    let refused = up(&cluster, &flags).output().await?;
+    let refused = up(cluster, &flags).output().await?;
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     ensure!(said.contains("a cluster runs already") && said.contains("pintle down --state-dir="), "{said}");
 

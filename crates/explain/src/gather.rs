@@ -23,12 +23,7 @@ pub async fn gather(client: &Client, namespace: &str, name: &str) -> Result<Seen
     let uid = seen.pod.as_ref().and_then(|p| p.metadata.uid.clone()).unwrap_or_default();
     let concerned: Vec<&str> = seen.owners.iter().map(|o| o.uid.as_str()).chain([uid.as_str()]).collect();
 
-    seen.waits = match client.api::<Wait>().namespace(namespace).list_all(&ListParams::all()).await {
-        Ok(list) => list.items,
-        // Another server than ours, or no leave to read them: the pod's own status must do.
-        Err(error) if error.is_not_found() || error.is_forbidden() => Vec::new(),
-        Err(error) => return Err(error),
-    };
+    seen.waits = waits(client, Some(namespace)).await?;
     seen.waits.retain(|w| concerned.contains(&w.object.uid.as_str()));
 
     let about_pod = format!("involvedObject.kind=Pod,involvedObject.name={name}");
@@ -47,20 +42,35 @@ pub async fn gather(client: &Client, namespace: &str, name: &str) -> Result<Seen
     Ok(seen)
 }
 
+/// The Waits of a namespace, or of all.
+pub(crate) async fn waits(client: &Client, namespace: Option<&str>) -> Result<Vec<Wait>, Error> {
+    let api = client.api::<Wait>();
+    let api = match namespace {
+        Some(namespace) => api.namespace(namespace),
+        None => api,
+    };
+    match api.list_all(&ListParams::all()).await {
+        Ok(list) => Ok(list.items),
+        // Another server than ours, or no leave to read them: statuses must do.
+        Err(error) if error.is_not_found() || error.is_forbidden() => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
 /// True when `name` stands in the text as a word of its own.
 fn mentions(text: &str, name: &str) -> bool {
     let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');
     text.split(|c| !is_part(c)).any(|word| word.trim_end_matches('.') == name)
 }
 
-async fn events(client: &Client, namespace: &str, fields: &str) -> Result<Vec<Happened>, Error> {
+pub(crate) async fn events(client: &Client, namespace: &str, fields: &str) -> Result<Vec<Happened>, Error> {
     let params = ListParams::all().fields(fields);
     let list = client.api::<Event>().namespace(namespace).list_all(&params).await?;
     Ok(list.items.into_iter().map(Happened::from).collect())
 }
 
 /// Follows controllers upwards. A link that cannot be read ends the chain.
-async fn owners(
+pub(crate) async fn owners(
     client: &Client,
     namespace: &str,
     api_version: String,

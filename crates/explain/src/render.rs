@@ -19,18 +19,18 @@ const HAS_A_NODE: &str = "has a node";
 pub fn render(seen: &Seen, now: Timestamp) -> String {
     let mut out = String::new();
     headline(&mut out, seen, now);
-    waiting(&mut out, seen, now);
+    waiting(&mut out, seen, "Pod", now);
     history(&mut out, seen, now);
     out
 }
 
-fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
+pub(crate) fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
     // Writing into a String does not fail.
     let _ = out.write_fmt(text);
     out.push('\n');
 }
 
-fn headline(out: &mut String, seen: &Seen, now: Timestamp) {
+pub(crate) fn headline(out: &mut String, seen: &Seen, now: Timestamp) {
     let mut text = format!("pod {}/{}", seen.namespace, seen.name);
     match &seen.pod {
         None => text.push_str(" is gone"),
@@ -57,7 +57,8 @@ fn headline(out: &mut String, seen: &Seen, now: Timestamp) {
     }
 }
 
-fn waiting(out: &mut String, seen: &Seen, now: Timestamp) {
+/// `kind` is what the object itself is: its own Waits need not say whose they are.
+pub(crate) fn waiting(out: &mut String, seen: &Seen, kind: &str, now: Timestamp) {
     let mut waits: Vec<_> = seen.waits.iter().collect();
     waits.sort_by(|a, b| {
         (&a.since, &a.layer, &a.code).partial_cmp(&(&b.since, &b.layer, &b.code)).unwrap_or(std::cmp::Ordering::Equal)
@@ -68,7 +69,7 @@ fn waiting(out: &mut String, seen: &Seen, now: Timestamp) {
     line(out, format_args!("\nwaiting"));
     for wait in waits {
         let since = wait.since.as_ref().map(|t| format!(" for {}", time::age(t.0, now))).unwrap_or_default();
-        let whose = if wait.object.kind == "Pod" && wait.object.name == seen.name {
+        let whose = if wait.object.kind == kind && wait.object.name == seen.name {
             String::new()
         } else {
             format!(" ({} {})", wait.object.kind, wait.object.name)
@@ -143,6 +144,11 @@ fn history(out: &mut String, seen: &Seen, now: Timestamp) {
         let told = history.iter().any(|h| h.kind == "Pod" && h.reason == "Scheduled");
         history.extend(milestones(pod).into_iter().filter(|m| !(told && m.reason == HAS_A_NODE)));
     }
+    happenings(out, history, "Pod", now);
+}
+
+/// What happened, in order; what happened to the object itself does not name it.
+pub(crate) fn happenings(out: &mut String, mut history: Vec<Happened>, kind: &str, now: Timestamp) {
     // Some times have fractions of a second and some have none: within a second they tell nothing.
     history.sort_by_key(|h| (h.at.map(Timestamp::as_second), h.order));
     let skipped = history.len().saturating_sub(HISTORY);
@@ -159,7 +165,7 @@ fn history(out: &mut String, seen: &Seen, now: Timestamp) {
     for happened in shown {
         let mark = if happened.warning { '!' } else { ' ' };
         let whose =
-            if happened.kind == "Pod" { String::new() } else { format!("{} {}: ", happened.kind, happened.name) };
+            if happened.kind == kind { String::new() } else { format!("{} {}: ", happened.kind, happened.name) };
         let times = if happened.count > 1 { format!(" (×{})", happened.count) } else { String::new() };
         let text = format!("{whose}{}{times} {}", happened.reason, happened.message);
         let mut wrapped = String::new();
@@ -209,7 +215,7 @@ fn milestones(pod: &Pod) -> Vec<Happened> {
 }
 
 /// Writes `text` in lines of at most [`WIDTH`], each begun with `indent`.
-fn wrap(out: &mut String, indent: &str, text: &str) {
+pub(crate) fn wrap(out: &mut String, indent: &str, text: &str) {
     for paragraph in text.lines() {
         let mut current = indent.to_owned();
         let mut empty = true;

@@ -207,5 +207,103 @@ async fn it_is_gathered_through_the_api() {
     assert_eq!(seen.waits.len(), 1);
     assert!(seen.history.iter().any(|h| h.message == "Created pod: web-x-1"));
     assert!(!seen.history.iter().any(|h| h.kind == "ReplicaSet" && h.message == "Created pod: web-x-2"));
-    assert!(matches!(why(&client, "other", "none", now()).await, Err(Error::Unknown { .. })));
+    assert!(matches!(why(&client, "other", "pod", "none", now()).await, Err(Error::Unknown { .. })));
+}
+
+#[tokio::test]
+async fn what_has_pods_below_it_is_explained_by_any_name() {
+    let clock = Arc::new(ManualClock::new(now()));
+    let resources = vec![
+        Resource::of::<k8s_openapi::api::core::v1::Pod>(),
+        Resource::of::<k8s_openapi::api::core::v1::Event>(),
+        Resource::of::<k8s_openapi::api::core::v1::Service>(),
+        Resource::of::<k8s_openapi::api::core::v1::Node>(),
+        Resource::of::<k8s_openapi::api::apps::v1::ReplicaSet>(),
+        Resource::of::<k8s_openapi::api::apps::v1::Deployment>(),
+        client::waits::resource(),
+    ];
+    let fake = Fake::new(resources.clone(), clock, Rng::seeded(1));
+    let client = Client::new(fake.handler(), "test");
+    let create = async |at: usize, object: Value| {
+        let api = client.dynamic(resources[at].clone());
+        let api = if resources[at].namespaced { api.namespace("default") } else { api };
+        api.create(&object).await.expect("created")
+    };
+    let owner = |kind: &str, object: &Value| json!([{"apiVersion": "apps/v1", "kind": kind, "name": machinery::meta::name(object), "uid": machinery::meta::uid(object), "controller": true}]);
+    let labels = json!({"app": "web"});
+    let deployment = create(
+        5,
+        json!({"metadata": {"name": "web"}, "spec": {"selector": {"matchLabels": labels}},
+        "status": {"conditions": [{"type": "Available", "status": "False", "reason": "MinimumReplicasUnavailable",
+            "message": "Deployment does not have minimum availability."}]}}),
+    )
+    .await;
+    fake.change("deployments.apps", "default", "web", |d| {
+        d["status"] = json!({"conditions": [{"type": "Available", "status": "False",
+            "reason": "MinimumReplicasUnavailable", "message": "Deployment does not have minimum availability."}]});
+    });
+    let set =
+        create(4, json!({"metadata": {"name": "web-x", "ownerReferences": owner("Deployment", &deployment)}})).await;
+    let mut pods = Vec::new();
+    for (name, of) in [("web-x-1", Some(&set)), ("web-x-2", Some(&set)), ("web-y-1", None)] {
+        let owners = of.map(|set| owner("ReplicaSet", set)).unwrap_or_else(|| json!([]));
+        let pod = json!({"metadata": {"name": name, "labels": labels, "ownerReferences": owners},
+            "spec": {"containers": [], "nodeName": "n"}});
+        pods.push(create(0, pod).await);
+        fake.change("pods", "default", name, |p| {
+            let ready = if name == "web-x-1" { "True" } else { "False" };
+            p["status"] = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": ready}]});
+        });
+    }
+    let node = create(3, json!({"metadata": {"name": "n"}})).await;
+    let service =
+        create(2, json!({"metadata": {"name": "web"}, "spec": {"type": "LoadBalancer", "selector": labels}})).await;
+    let wait = |name: &str, kind: &str, of: &Value, layer: &str, code: &str, text: &str| {
+        json!({"metadata": {"name": name}, "layer": layer, "code": code, "on": "it", "text": text,
+            "object": {"kind": kind, "namespace": "default", "name": machinery::meta::name(of), "uid": machinery::meta::uid(of)}})
+    };
+    create(6, wait("a", "Pod", &pods[1], "kubelet", "Probe", "not yet")).await;
+    create(6, wait("b", "Service", &service, "controllers", "NoLoadBalancer", "no provider")).await;
+    create(6, wait("c", "Pod", &pods[2], "kubelet", "ImagePull", "no image")).await;
+    let event = json!({"metadata": {"name": "e"}, "message": "Scaled up", "reason": "ScalingReplicaSet", "type": "Normal",
+        "involvedObject": {"kind": "Deployment", "name": "web", "uid": machinery::meta::uid(&deployment)}});
+    create(1, event).await;
+    let why = async |kind: &str, name: &str| {
+        let text = super::why(&client, "default", kind, name, now()).await?;
+        // Ages are those of the server's clock.
+        Ok::<_, Error>(text.replace(", 0s old", ""))
+    };
+
+    let expected = "\
+deployment default/web, 1 of 2 pods are well
+
+its status says
+  Available is False: MinimumReplicasUnavailable
+      Deployment does not have minimum availability.
+
+pod default/web-x-2 is Running, not ready, on node n
+
+waiting
+  kubelet: Probe, on it
+      not yet
+
+history
+  0s   ScalingReplicaSet Scaled up
+";
+    for kind in ["deployment", "deployments", "Deployment", "deployment.apps"] {
+        assert_eq!(why(kind, "web").await.expect("explained"), expected, "{kind}");
+    }
+    let text = why("replicaset", "web-x").await.expect("explained");
+    assert!(text.starts_with("replicaset default/web-x, 1 of 2 pods are well\n"), "{text}");
+    let text = why("service", "web").await.expect("explained");
+    assert!(
+        text.starts_with("service default/web, 1 of 3 pods are well\n\nwaiting\n  controllers: NoLoadBalancer"),
+        "{text}"
+    );
+    assert!(text.contains("ImagePull") && text.contains("Probe"), "{text}");
+    let text = why("node", "n").await.expect("explained");
+    assert!(text.starts_with("node n, "), "{text}");
+    assert!(matches!(why("deployment", "none").await, Err(Error::Absent { .. })));
+    assert!(matches!(why("nonesuch", "x").await, Err(Error::NoKind(_))));
+    let _ = node;
 }

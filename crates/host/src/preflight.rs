@@ -1,10 +1,13 @@
 //! What the host lacks, found and said before anything is changed.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use net::nft;
+use stdx::SharedClock;
 
 use crate::cni;
 
@@ -31,6 +34,8 @@ pub struct Facts {
     pub overlay: bool,
     /// cgroup hierarchies are mounted.
     pub cgroups: bool,
+    /// The container runtime of others that was named, and why it does not answer.
+    pub runtime_silent: Option<(String, String)>,
 }
 
 /// What to look for.
@@ -43,6 +48,8 @@ pub struct Wanted {
     pub nftables: bool,
     /// Containers will run.
     pub containers: bool,
+    /// The container runtime of others that is to be used.
+    pub runtime_endpoint: Option<String>,
 }
 
 /// Every folder programs are looked for in: what PATH says and the system folders.
@@ -81,8 +88,44 @@ fn crun_refuses(mountinfo: &str, read: impl Fn(&Path) -> String) -> bool {
     }
 }
 
+/// How long a runtime may take to say who it is.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// Why the container runtime at `endpoint` cannot be used; `None` when it answers.
+pub async fn ask_runtime(endpoint: &str, clock: &SharedClock) -> Option<String> {
+    let dialled = cri::Client::new(endpoint, clock.clone()).and_then(|c| Ok((c, cri::socket_path(endpoint)?)));
+    let (client, path) = match dialled {
+        Ok(dialled) => dialled,
+        Err(error) => return Some(error.to_string()),
+    };
+    if let Err(error) = tokio::net::UnixStream::connect(&path).await {
+        let path = path.display();
+        return Some(match error.kind() {
+            ErrorKind::NotFound => format!("there is no socket {path}"),
+            ErrorKind::ConnectionRefused => format!("nobody listens on {path}"),
+            _ => format!("{path}: {error}"),
+        });
+    }
+    let client = client.with_limits(cri::Limits { short: ANSWER, ..cri::Limits::default() });
+    match client.version().await {
+        Ok(_) => None,
+        Err(cri::Error::DeadlineExceeded(_)) => Some(format!("no answer within {} s", ANSWER.as_secs())),
+        Err(error) => Some(error.to_string()),
+    }
+}
+
+/// What to do about a runtime that does not answer.
+pub fn silent_runtime(endpoint: &str, why: &str) -> Problem {
+    Problem {
+        what: format!("the container runtime {endpoint} does not answer: {why}"),
+        mend: "start it (systemctl start containerd, with its CRI plugin enabled), or name its socket with \
+               --container-runtime-endpoint=unix:///path"
+            .into(),
+    }
+}
+
 /// Looks at the host and changes nothing.
-pub fn look(wanted: &Wanted, path: &str) -> Facts {
+pub async fn look(wanted: &Wanted, path: &str, clock: &SharedClock) -> Facts {
     let missing_programs: Vec<String> =
         wanted.programs.iter().filter(|p| find_program(p, path).is_none()).map(ToString::to_string).collect();
     let missing_plugins = match cni::find_plugins(&wanted.plugin_folders) {
@@ -97,8 +140,13 @@ pub fn look(wanted: &Wanted, path: &str) -> Facts {
     let nftables_refused = if check { nft::run(PROBE, nft::Mode::Check).err().map(|e| e.to_string()) } else { None };
     let overlay = fs::read_to_string("/proc/filesystems").is_ok_and(|t| t.lines().any(|l| l.ends_with("overlay")));
     let cgroups = fs::read_to_string("/proc/self/mountinfo").is_ok_and(|t| t.contains(" - cgroup"));
+    let runtime_silent = match &wanted.runtime_endpoint {
+        Some(endpoint) => ask_runtime(endpoint, clock).await.map(|why| (endpoint.clone(), why)),
+        None => None,
+    };
     Facts {
         is_root,
+        runtime_silent,
         missing_programs,
         missing_plugins,
         ports_in_use,
@@ -151,6 +199,10 @@ pub fn judge(facts: &Facts) -> Vec<Problem> {
             "use a kernel with nf_tables and nft_nat (5.13 or newer)".into(),
         );
     }
+    if let Some((endpoint, why)) = &facts.runtime_silent {
+        let Problem { what, mend } = silent_runtime(endpoint, why);
+        add(what, mend);
+    }
     if !facts.overlay {
         add(
             "the kernel has no overlay file system".into(),
@@ -191,10 +243,37 @@ mod tests {
             nftables_refused: Some("Operation not supported".into()),
             overlay: false,
             cgroups: false,
+            runtime_silent: Some(("unix:///x.sock".into(), "there is no socket /x.sock".into())),
         };
         let problems = judge(&bad);
-        assert_eq!(problems.len(), 7);
+        assert_eq!(problems.len(), 8);
         assert_eq!(problems[1].mend, "apt-get install nftables");
         assert_eq!(problems[3].what, "127.0.0.1:6443 is in use; the API server needs it");
+        let silent = "the container runtime unix:///x.sock does not answer: there is no socket /x.sock";
+        assert_eq!(problems[5].what, silent);
+    }
+
+    #[tokio::test]
+    async fn a_runtime_that_is_not_there_or_says_nothing_is_named() {
+        let clock = stdx::clock::RealClock::shared();
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let path = dir.path().join("x.sock");
+        let endpoint = format!("unix://{}", path.display());
+        let said = ask_runtime(&endpoint, &clock).await.expect("not there");
+        assert_eq!(said, format!("there is no socket {}", path.display()));
+        drop(std::os::unix::net::UnixListener::bind(&path).expect("bound"));
+        let said = ask_runtime(&endpoint, &clock).await.expect("nobody there");
+        assert_eq!(said, format!("nobody listens on {}", path.display()));
+        // Somebody takes the connection and hangs up: no runtime.
+        std::fs::remove_file(&path).expect("removed");
+        let listener = tokio::net::UnixListener::bind(&path).expect("bound");
+        let other = tokio::spawn(async move {
+            loop {
+                drop(listener.accept().await);
+            }
+        });
+        assert!(ask_runtime(&endpoint, &clock).await.is_some());
+        other.abort();
+        assert!(ask_runtime("nonsense", &clock).await.is_some());
     }
 }

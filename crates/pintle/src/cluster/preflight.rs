@@ -4,7 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use anyhow::{Result, bail};
 use host::cni::PLUGIN_FOLDERS;
-use host::preflight::{Problem, Wanted, judge, look};
+use host::preflight::{Problem, Wanted, ask_runtime, judge, look, silent_runtime};
+use stdx::SharedClock;
 
 use crate::commands::up::{Component, Up};
 
@@ -17,7 +18,7 @@ pub fn path() -> String {
 }
 
 /// Fails with every problem and its mend. Nothing is changed.
-pub fn check(args: &Up) -> Result<()> {
+pub fn check(args: &Up, clock: &SharedClock) -> Result<()> {
     let (node, proxy) = (args.has(Component::Kubelet), args.has(Component::Proxy));
     let own_runtime = node && args.container_runtime_endpoint.is_none();
     let mut programs = Vec::new();
@@ -32,8 +33,11 @@ pub fn check(args: &Up) -> Result<()> {
         ports.push((SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), KUBELET_PORT), "kubelet".to_owned()));
     }
     let plugin_folders = if own_runtime { PLUGIN_FOLDERS.to_vec() } else { Vec::new() };
-    let wanted = Wanted { programs, plugin_folders, ports, nftables: proxy, containers: own_runtime };
-    let mut problems = judge(&look(&wanted, &path()));
+    let runtime_endpoint = args.container_runtime_endpoint.clone().filter(|_| node);
+    let wanted = Wanted { programs, plugin_folders, ports, nftables: proxy, containers: own_runtime, runtime_endpoint };
+    // No further thread: this process may only be there to start another one.
+    let asking = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut problems = judge(&asking.block_on(look(&wanted, &path(), clock)));
     let store = args.roots.layout().store();
     if let Err(error) = storage::check(&store) {
         problems.push(Problem {
@@ -41,6 +45,16 @@ pub fn check(args: &Up) -> Result<()> {
             mend: "start the pintle that wrote it, or move that folder away for a new cluster".into(),
         });
     }
+    refuse(&problems)
+}
+
+/// The same for a kubelet alone: its runtime must answer.
+pub async fn check_runtime(endpoint: &str, clock: &SharedClock) -> Result<()> {
+    let silent = ask_runtime(endpoint, clock).await.map(|why| silent_runtime(endpoint, &why));
+    refuse(silent.as_slice())
+}
+
+fn refuse(problems: &[Problem]) -> Result<()> {
     if problems.is_empty() {
         return Ok(());
     }

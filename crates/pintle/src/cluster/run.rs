@@ -25,13 +25,15 @@ use host::process::ProcessId;
 use host::{cni, preflight, reset, supervisor, sysctl};
 use kinds::kind::ClusterOptions;
 use net::nft::Nft;
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::{ClientConfig, ServerConfig};
 use stdx::shutdown::Stage;
 use stdx::{Rng, SharedClock};
 use storage::Store;
 use tokio::runtime::{Builder, Handle, Runtime};
+use transport::trust::Trust;
 
 use crate::cluster::identities::{self, Identities};
+use crate::cluster::kubeconfigs::Kubeconfigs;
 use crate::cluster::preflight::{KUBELET_PORT, check, path};
 use crate::cluster::{address, next, node_ready, snapshots};
 use crate::commands::up::{Component, READY, Up};
@@ -64,7 +66,7 @@ impl Cluster {
     /// Starts the cluster, waits for SIGTERM or SIGINT, stops it.
     pub fn run_to_end(args: Up, clock: SharedClock) -> Result<()> {
         logging::start(args.v);
-        check(&args)?;
+        check(&args, &clock)?;
         let threads = |name: &str| Builder::new_multi_thread().worker_threads(2).thread_name(name).enable_all().build();
         let control: Runtime = threads("pintle")?;
         let node: Runtime = threads("pintle-node")?;
@@ -130,7 +132,7 @@ impl Cluster {
 
         let components = Stage::new();
         let cluster = Self { args, layout, clock, started, rng, server, store, components, serving };
-        cluster.write_kubeconfig(&identities, &node_name, &mut journal)?;
+        cluster.keep_kubeconfigs(&identities, &node_name)?;
         cluster.start_controllers(&identities);
         cluster.start_scheduler();
         cluster.keep_snapshots();
@@ -151,23 +153,13 @@ impl Cluster {
         Client::new(self.server.handler(user), &format!("{agent}/{VERSION}"))
     }
 
-    fn write_kubeconfig(&self, identities: &Identities, node_name: &str, journal: &mut Journal) -> Result<()> {
-        let entry = identities.kubeconfig("kubernetes-admin", "system:masters", &self.args.server_url())?;
-        client::kubeconfig::write(&self.layout.admin_kubeconfig(), &entry.render())?;
-        let node = format!("system:node:{node_name}");
-        for (user, group, file) in [
-            ("system:kube-scheduler", "", "scheduler.kubeconfig"),
-            ("system:kube-controller-manager", "", "controller-manager.kubeconfig"),
-            ("system:kube-proxy", "", "proxy.kubeconfig"),
-            (node.as_str(), "system:nodes", "kubelet.kubeconfig"),
-        ] {
-            let entry = identities.kubeconfig(user, group, &self.args.server_url())?;
-            client::kubeconfig::write(&self.layout.config.join(file), &entry.render())?;
-        }
-        if self.args.no_user_kubeconfig {
-            return Ok(());
-        }
-        crate::cluster::user::merge_kubeconfig(&entry, journal)
+    /// Writes the kubeconfigs, and again whenever their certificates are renewed.
+    fn keep_kubeconfigs(&self, identities: &Identities, node_name: &str) -> Result<()> {
+        let (url, merge) = (self.args.server_url(), !self.args.no_user_kubeconfig);
+        let files = Arc::new(Kubeconfigs::of(identities, &self.layout, node_name, &url, merge)?);
+        files.write()?;
+        self.components.spawn(files.keep(self.clock.clone(), self.components.clone()));
+        Ok(())
     }
 
     fn start_controllers(&self, identities: &Identities) {
@@ -223,7 +215,7 @@ impl Cluster {
             runtime_endpoint: endpoint.to_owned(),
             address: Some(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), KUBELET_PORT)),
             serving: Some(identities.kubelet_server(name, address)?),
-            client_ca: Some(identities.client_roots()?),
+            client_ca: Some(identities.client_trust()?),
             thresholds: self.args.eviction_hard,
             version: VERSION.to_owned(),
             ..kubelet::Options::default()
@@ -403,7 +395,7 @@ async fn start_api_server(
         advertised: SocketAddr::new(node_ip, args.secure_port),
         service_cidr: range,
         node_ports: (30000, 32767),
-        client_ca: identities.client_roots()?,
+        client_ca: identities.client_trust()?,
         client_ca_pem: identities.cluster.certificate().to_owned(),
         front_proxy_ca_pem: identities.front_proxy.certificate().to_owned(),
         service_accounts: service_account::Options::standard(&args.cluster_domain, identities.tokens.clone()),
@@ -422,7 +414,7 @@ pub struct Api {
     pub advertised: SocketAddr,
     pub service_cidr: ipnet::IpNet,
     pub node_ports: (u16, u16),
-    pub client_ca: Arc<RootCertStore>,
+    pub client_ca: Trust,
     pub client_ca_pem: String,
     pub front_proxy_ca_pem: String,
     pub service_accounts: service_account::Options,

@@ -1,17 +1,17 @@
 //! `pintle kubelet`: the node agent alone.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use kubelet::node::pressure::Thresholds;
 use stdx::{Rng, SharedClock};
 use transport::files::FileIdentity;
+use transport::trust::Trust;
 
 use crate::VERSION;
-use crate::cluster::address;
+use crate::cluster::{address, preflight};
 use crate::commands::standalone::Standalone;
 
 /// Run the kubelet alone, as a client of any API server.
@@ -69,12 +69,9 @@ pub struct Kubelet {
     eviction_hard: Option<Thresholds>,
 }
 
-fn read(path: &Path) -> Result<Vec<u8>> {
-    std::fs::read(path).with_context(|| path.display().to_string())
-}
-
 /// Runs the command.
 pub async fn run(args: Kubelet, clock: SharedClock) -> Result<()> {
+    preflight::check_runtime(&args.container_runtime_endpoint, &clock).await?;
     let client = args.standalone.client("kubelet", &clock)?;
     let serving = match (&args.tls_cert_file, &args.tls_private_key_file) {
         (Some(certificate), Some(key)) => {
@@ -84,7 +81,7 @@ pub async fn run(args: Kubelet, clock: SharedClock) -> Result<()> {
         _ => None,
     };
     let client_ca = match &args.client_ca_file {
-        Some(path) => Some(Arc::new(transport::tls::roots(&read(path)?)?)),
+        Some(path) => Some(Trust::file(path).map_err(anyhow::Error::msg)?),
         None => None,
     };
     let options = kubelet::Options {

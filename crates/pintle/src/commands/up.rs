@@ -115,7 +115,7 @@ pub fn run(args: Up, clock: SharedClock) -> Result<()> {
         return Cluster::run_to_end(args, clock);
     }
     // Problems are shown here, before a log file or anything else is made.
-    crate::cluster::preflight::check(&args)?;
+    crate::cluster::preflight::check(&args, &clock)?;
     in_background(&args)
 }
 

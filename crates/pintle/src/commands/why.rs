@@ -1,4 +1,4 @@
-//! `pintle why pod/NAME`: what holds a pod up, and what happened to it so far.
+//! `pintle why KIND/NAME`: what holds a pod, or the pods below an object, up, and what happened so far.
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
@@ -11,7 +11,7 @@ use crate::roots::Roots;
 /// Say what an object waits for, and why.
 #[derive(Args, Debug)]
 pub struct Why {
-    /// What to explain: pod/NAME.
+    /// What to explain: pod/NAME, deployment/NAME, service/NAME, node/NAME …
     object: String,
     /// Its namespace.
     #[arg(short, long, default_value = "default")]
@@ -25,9 +25,9 @@ pub struct Why {
 
 /// Runs the command.
 pub async fn run(args: Why, clock: SharedClock) -> Result<()> {
-    let name = match args.object.split_once('/') {
-        Some(("pod" | "pods" | "po", name)) if !name.is_empty() => name,
-        _ => bail!("cannot explain {:?}; say pod/NAME", args.object),
+    let (kind, name) = match args.object.split_once('/') {
+        Some((kind, name)) if !kind.is_empty() && !name.is_empty() && !name.contains('/') => (kind, name),
+        _ => bail!("cannot explain {:?}; say pod/NAME, deployment/NAME or the like", args.object),
     };
     let path = args.kubeconfig.clone().unwrap_or_else(|| args.roots.layout().admin_kubeconfig());
     if args.kubeconfig.is_none() && !path.exists() {
@@ -35,7 +35,7 @@ pub async fn run(args: Why, clock: SharedClock) -> Result<()> {
     }
     let connection = client::kubeconfig::Connection::load(&path, None).context("the kubeconfig")?;
     let client = client::Client::https(&connection, &format!("pintle/{VERSION}"), &clock)?;
-    match explain::why(&client, &args.namespace, name, clock.wall()).await {
+    match explain::why(&client, &args.namespace, kind, name, clock.wall()).await {
         Ok(text) => {
             print!("{text}");
             Ok(())
