@@ -18,9 +18,22 @@ pub fn sandbox(pod: &BoundPod) -> Option<String> {
     if let Some(class) = spec.runtime_class_name.as_deref().filter(|c| !c.is_empty()) {
         return Some(format!("runtime classes are not supported by this kubelet: the pod asks for {class:?}"));
     }
-    (spec.host_users == Some(false))
-        .then(|| "user namespaces (hostUsers: false) are not supported by this kubelet".to_owned())
+    if spec.host_users == Some(false) {
+        return Some("user namespaces (hostUsers: false) are not supported by this kubelet".to_owned());
+    }
+    let restarts_all = |c: &&core::Container| {
+        let mut rules = c.restart_policy_rules.iter().flatten();
+        rules.any(|rule| rule.action == RESTART_ALL)
+    };
+    let container = pod.all_containers().find(restarts_all)?;
+    Some(format!(
+        "restart rules with action {RESTART_ALL} are not supported by this kubelet: container {} has one",
+        container.name
+    ))
 }
+
+/// The action of a container's restart rule that restarts its whole pod in place.
+const RESTART_ALL: &str = "RestartAllContainers";
 
 /// Why a volume cannot be made: the message of `FailedMount`.
 pub fn volume(volume: &core::Volume) -> Option<String> {
@@ -71,6 +84,10 @@ mod tests {
 
     #[test]
     fn what_a_sandbox_needs() {
+        let rule = |action: &str| {
+            json!({"name": "r", "image": "i", "restartPolicyRules": [{"action": action,
+                "exitCodes": {"operator": "In", "values": [3]}}]})
+        };
         let rows = [
             (json!({}), None),
             (json!({"runtimeClassName": ""}), None),
@@ -80,6 +97,14 @@ mod tests {
                 Some("runtime classes are not supported by this kubelet: the pod asks for \"gvisor\""),
             ),
             (json!({"hostUsers": false}), Some("user namespaces (hostUsers: false) are not supported by this kubelet")),
+            (json!({"initContainers": [rule("Restart")]}), None),
+            (
+                json!({"initContainers": [rule("RestartAllContainers")]}),
+                Some(
+                    "restart rules with action RestartAllContainers are not supported by this kubelet: container r has \
+                     one",
+                ),
+            ),
         ];
         for (spec, want) in rows {
             assert_eq!(sandbox(&with(spec.clone())).as_deref(), want, "{spec}");

@@ -24,6 +24,7 @@ async fn what_nothing_here_can_do_is_said() {
     let class = "runtime classes are not supported by this kubelet: the pod asks for \"kata\"";
     let claims = "resource claims are not supported by this kubelet: the pod asks for gpu";
     let users = "user namespaces (hostUsers: false) are not supported by this kubelet";
+    let rules = "restart rules with action RestartAllContainers are not supported by this kubelet: container r has one";
     let rows = [
         (
             volume(json!({"persistentVolumeClaim": {"claimName": "c"}})),
@@ -53,6 +54,12 @@ async fn what_nothing_here_can_do_is_said() {
             with(json!({"hostUsers": false})),
             "Sandbox",
             format!("!FailedCreatePodSandBox Failed to create pod sandbox: {users}"),
+        ),
+        (
+            with(json!({"initContainers": [{"name": "r", "image": "x:1", "restartPolicyRules": [
+                {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [3]}}]}]})),
+            "Sandbox",
+            format!("!FailedCreatePodSandBox Failed to create pod sandbox: {rules}"),
         ),
         (
             with(json!({"resourceClaims": [{"name": "gpu"}]})),
