@@ -1,8 +1,8 @@
 //! The handler chain: what happens to a request, in order, on one screen.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,6 +12,7 @@ use http::header::{AsHeaderName, CONTENT_LENGTH, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use kinds::User;
 use machinery::status::{self, GroupResource, Status};
+use parking_lot::Mutex;
 use stdx::ClockExt;
 use transport::websocket::Takeover;
 use transport::{Body, ReadError, Response};
@@ -42,15 +43,30 @@ pub struct Call {
     pub causes: Causes,
     /// The connection below, where it can be taken over.
     pub takeover: Option<Takeover>,
+    /// What the client is warned of, however the request ends.
+    warnings: Arc<Mutex<Vec<String>>>,
 }
+
+/// What a request is counted as whose path means nothing.
+static NOTHING: LazyLock<RequestInfo> = LazyLock::new(RequestInfo::default);
 
 /// Answers one request, whatever happens.
 pub async fn handle(server: Arc<ApiServer>, request: transport::Request) -> Response {
     let (head, body) = request.into_parts();
     let (headers, query) = (head.headers.clone(), Query::parse(head.uri.query().unwrap_or_default()));
     let own = server.clone();
-    let outcome = survive(steps(server, head, body), &own.panics).await;
+    let info = request::parse(&head.method, head.uri.path(), &query);
+    let counted = info.as_ref().unwrap_or(&NOTHING);
+    let (mut running, is_stream) = (own.metrics.begin(&own, counted, &query, &head), fairness::is_stream(counted));
+    let warnings = Arc::default();
+    let outcome = survive(steps(server, head, body, info, Arc::clone(&warnings)), &own.panics).await;
     let mut response = outcome.unwrap_or_else(|status| encode::failure(&headers, &query, &status));
+    let is_stream = is_stream && response.status().as_u16() < 300;
+    running.answered(response.status().as_u16(), is_stream);
+    if is_stream {
+        response = transport::hold(response, running);
+    }
+    encode::warn(&mut response, &warnings.lock());
     let none = HeaderValue::from_static("no-cache, private");
     response.headers_mut().entry(http::header::CACHE_CONTROL).or_insert(none);
     // The client's name for the request, or one of ours, so that both sides can speak of it.
@@ -70,9 +86,15 @@ async fn survive(work: impl Future<Output = status::Result<Response>>, panics: &
 }
 
 /// Each step may end the request; the order is part of the contract.
-async fn steps(server: Arc<ApiServer>, mut head: http::request::Parts, body: Body) -> status::Result<Response> {
+async fn steps(
+    server: Arc<ApiServer>,
+    mut head: http::request::Parts,
+    body: Body,
+    info: status::Result<RequestInfo>,
+    warnings: Arc<Mutex<Vec<String>>>,
+) -> status::Result<Response> {
     let query = Query::parse(head.uri.query().unwrap_or_default());
-    let info = request::parse(&head.method, head.uri.path(), &query)?;
+    let info = info?;
     let limit = deadline(&info, &query)?;
     let clock = server.clock.clone();
     let work: BoxFuture<'static, status::Result<Response>> = Box::pin(async move {
@@ -86,14 +108,14 @@ async fn steps(server: Arc<ApiServer>, mut head: http::request::Parts, body: Bod
         // Nobody else's body is looked at: it would only be memory that a stranger fills.
         let body = if writes { read(&server, &head, body).await? } else { Bytes::new() };
         let takeover = Takeover::of(&head.extensions);
-        let call = Call { server, info, user, query, headers: head.headers, body, causes, takeover };
+        let call = Call { server, info, user, query, headers: head.headers, body, causes, takeover, warnings };
         if writes {
             return see_through(call, slot).await;
         }
         let response = dispatch::dispatch(&call).await?;
         // A stream has its place until it ends.
         let stream = fairness::is_stream(&call.info);
-        Ok(if stream { response.map(|body| transport::holding(body, slot)) } else { response })
+        Ok(if stream { transport::hold(response, slot) } else { response })
     });
     match limit {
         None => work.await,
@@ -238,6 +260,11 @@ impl Call {
     pub async fn authorize(&self, verb: &str) -> status::Result<()> {
         let info = RequestInfo { verb: verb.into(), ..self.info.clone() };
         authorize(&self.server, &self.user, &info).await
+    }
+
+    /// Tells the client something beside the answer, also when that is a refusal.
+    pub fn warn(&self, texts: impl IntoIterator<Item = String>) {
+        self.warnings.lock().extend(texts);
     }
 
     /// A header as text.

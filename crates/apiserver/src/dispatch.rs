@@ -7,7 +7,7 @@ use transport::Response;
 use crate::chain::Call;
 use crate::registry::catalogue::Resource;
 use crate::subresources::{answers, scale, status as status_subresource};
-use crate::{audit, encode, subresources, verbs, version};
+use crate::{audit, encode, index, metrics, subresources, verbs, version};
 
 /// Serves a request.
 ///
@@ -21,12 +21,11 @@ pub async fn dispatch(call: &Call) -> status::Result<Response> {
     let Some(resource) = call.server.catalogue.find(&info.group, &info.version, &info.resource) else {
         return Ok(not_found());
     };
-    let mut response = serve(call, &resource).await?;
     let deprecation = resource.shape().deprecation;
     if !deprecation.is_empty() {
-        encode::warn(&mut response, &[deprecation.to_owned()]);
+        call.warn([deprecation.to_owned()]);
     }
-    Ok(response)
+    serve(call, &resource).await
 }
 
 async fn serve(call: &Call, resource: &Resource) -> status::Result<Response> {
@@ -102,6 +101,8 @@ async fn non_resource(call: &Call) -> status::Result<Response> {
         return Ok(response);
     }
     match path.trim_end_matches('/') {
+        "" | "/index.html" => return Ok(index::respond(call)),
+        "/metrics" => return Ok(metrics::respond(call)),
         "/version" => return Ok(version::respond(&call.server.version)),
         audit::PATH => return audit::respond(call),
         _ => {}

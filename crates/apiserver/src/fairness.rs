@@ -111,6 +111,13 @@ impl Fairness {
 }
 
 impl Fairness {
+    /// Requests that are being served: those that change something, those that read. Members of
+    /// `system:masters`, who are never turned away, are not among them.
+    pub fn in_flight(&self) -> (usize, usize) {
+        let taken = |pool: &Pool, places: usize| places.saturating_sub(pool.free.available_permits());
+        (taken(&self.mutating, MUTATING), taken(&self.reading, READING))
+    }
+
     /// Waits for a turn to work on a body of this length; short ones have it at once.
     pub async fn turn(&self, length: usize) -> Option<SemaphorePermit<'_>> {
         if length <= HEAVY_BYTES { None } else { self.heavy.acquire().await.ok() }

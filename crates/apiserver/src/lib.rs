@@ -29,6 +29,8 @@ pub mod dispatch;
 pub mod encode;
 pub mod fairness;
 pub mod health;
+pub mod index;
+pub mod metrics;
 pub mod objects;
 pub mod openapi;
 pub mod registry;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use kinds::User;
 use kinds::kind::ClusterOptions;
-use machinery::status::{self, Status};
+use machinery::status;
 use stdx::SharedClock;
 use stdx::shutdown::Stage;
 use tokio::net::TcpListener;
@@ -25,6 +25,7 @@ use crate::chain;
 use crate::discovery::Discovery;
 use crate::fairness::Fairness;
 use crate::health::{Check, Health};
+use crate::metrics::Metrics;
 use crate::openapi::OpenApi;
 use crate::registry::catalogue::Catalogue;
 use crate::registry::claims::Claims;
@@ -42,7 +43,7 @@ pub struct Config {
     /// Bounds of the watch cache.
     pub limits: Limits,
     /// Who may sign client certificates; none: certificates are not looked at.
-    pub client_ca: Option<Arc<rustls::RootCertStore>>,
+    pub client_ca: Option<transport::trust::Trust>,
     /// How ServiceAccount tokens are issued and checked.
     pub service_accounts: service_account::Options,
     /// How to dial kubelets (`pods/log`); none: they cannot be reached.
@@ -72,6 +73,7 @@ pub struct ApiServer {
     pub fairness: Fairness,
     pub discovery: Discovery,
     pub openapi: OpenApi,
+    pub metrics: Metrics,
     /// Requests that panicked.
     pub panics: AtomicU64,
     authenticators: Vec<Arc<dyn Authenticator>>,
@@ -96,8 +98,8 @@ impl ApiServer {
         }
         let security = Security::new(cachers.clone(), config.service_accounts, clock, rng);
         let mut authenticators: Vec<Arc<dyn Authenticator>> = vec![Arc::new(InProcessAuthenticator)];
-        if let Some(roots) = config.client_ca {
-            authenticators.push(Arc::new(X509::new(roots, config.clock.clone()).map_err(Status::internal)?));
+        if let Some(trust) = config.client_ca {
+            authenticators.push(Arc::new(X509::new(trust, config.clock.clone())));
         }
         authenticators.push(security.tokens.clone());
         let bootstrapped = Arc::new(AtomicBool::new(false));
@@ -114,6 +116,7 @@ impl ApiServer {
             journal: Journal::default(),
             health: health(&bootstrapped, stage),
             fairness: Fairness::default(),
+            metrics: Metrics::default(),
             openapi,
             discovery: Discovery::new(kinds::ALL, config.address.clone()),
             panics: AtomicU64::new(0),

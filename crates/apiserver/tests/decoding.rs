@@ -45,6 +45,9 @@ async fn unknown_and_doubled_fields() {
     }
     let ignored = send("?fieldValidation=Ignore", "ignored").await;
     assert_eq!((ignored.ok()["metadata"]["nope"].is_null(), ignored.warnings()), (true, vec![]));
+    // A refusal tells it, too: the object was read before it was judged.
+    let refused = send("", "Not-A-Name").await;
+    assert_eq!((refused.code, refused.warnings().len()), (422, FOUND.len()), "{}", refused.text());
     let wrong = send("?fieldValidation=Loose", "loose").await;
     assert_eq!(
         wrong.failure(),

@@ -210,8 +210,40 @@ async fn options_come_in_every_form() {
         let refused = delete(root, &one, &body).await.failure();
         assert_eq!(refused, format!("422 Invalid: DeleteOptions.meta.k8s.io \"\" is invalid: {want}"));
     }
-    let refused = delete(root, &one, &json!({"kind": "Pod", "apiVersion": "v1"})).await;
-    assert_eq!(refused.code, 400, "{}", refused.text());
+    let field = "Go struct field DeleteOptions";
+    for (body, want) in [
+        (
+            r#"{"kind":"Pod","apiVersion":"v1"}"#,
+            r#"no kind "Pod" is registered for version "v1" in scheme "pintle""#.to_owned(),
+        ),
+        (
+            r#"{"gracePeriodSeconds":"x"}"#,
+            format!("json: cannot unmarshal string into {field}.gracePeriodSeconds of type int64"),
+        ),
+        (
+            r#"{"gracePeriodSeconds":1.5}"#,
+            format!("json: cannot unmarshal number 1.5 into {field}.gracePeriodSeconds of type int64"),
+        ),
+        (r#"{"dryRun":"All"}"#, format!("json: cannot unmarshal string into {field}.dryRun of type []string")),
+        (
+            r#"{"preconditions":5}"#,
+            format!("json: cannot unmarshal number into {field}.preconditions of type v1.Preconditions"),
+        ),
+        (
+            r#"{"preconditions":{"uid":7}}"#,
+            "json: cannot unmarshal number into Go struct field Preconditions.preconditions.uid of type types.UID"
+                .to_owned(),
+        ),
+        ("{", "couldn't get version/kind; json parse error: unexpected end of JSON input".to_owned()),
+        (r#"{"kind":"DeleteOptions","apiVersion":"a/b/c"}"#, "unexpected GroupVersion string: a/b/c".to_owned()),
+    ] {
+        let refused = root.send("DELETE", &one, JSON, body).await.failure();
+        assert_eq!(refused, format!("400 BadRequest: {want}"), "{body}");
+    }
+    // Of any group, with fields that nobody knows and the last of those that come twice.
+    let sloppy = r#"{"kind":"DeleteOptions","apiVersion":"apps/v1","zzz":1,"dryRun":[],"dryRun":["All"]}"#;
+    assert_eq!(root.send("DELETE", &one, JSON, sloppy).await.code, 200);
+    assert_eq!(root.get(&one).await.code, 200, "it was a dry run");
     let refused =
         delete(root, MAPS, &json!({"ignoreStoreReadErrorWithClusterBreakingPotential": true})).await.failure();
     assert!(refused.contains("is not allowed with DELETECOLLECTION"), "{refused}");

@@ -259,6 +259,15 @@ async fn subresources_and_reviews_speak_protobuf() {
     let scale = "/apis/apps/v1/namespaces/default/deployments/d/scale";
     let mut got = root.send("GET", scale, &[ACCEPT], "").await.object(200);
     assert_eq!((&got["kind"], &got["status"]["replicas"]), (&json!("Scale"), &json!(0)));
+    let table = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")];
+    let shown = server.root.send("GET", scale, &table, "").await.ok();
+    let names: Vec<&str> =
+        shown["columnDefinitions"].as_array().expect("columns").iter().filter_map(|c| c["name"].as_str()).collect();
+    assert_eq!(names, ["Name", "Desired", "Available", "Age"]);
+    assert_eq!(
+        shown["rows"][0]["cells"].as_array().expect("cells")[..3],
+        [got["metadata"]["name"].clone(), json!(0), json!(0)]
+    );
     got["spec"]["replicas"] = json!(3);
     let body = proto::encode(&got, &schema("autoscaling", "v1", "Scale"));
     assert_eq!(root.send("PUT", scale, &both, body).await.object(200)["spec"]["replicas"], 3);

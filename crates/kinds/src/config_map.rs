@@ -7,6 +7,7 @@ use machinery::names;
 use crate::cells;
 use crate::check;
 use crate::kind::{Column, Columns, Ctx, Kind};
+use crate::only::Part;
 use crate::shape::Shape;
 
 /// What a ConfigMap or Secret may hold, in bytes.
@@ -57,6 +58,8 @@ impl Kind for ConfigMap {
             errors.forbidden(&Path::new("binaryData"), FROZEN);
         }
     }
+
+    const SHOWN: &'static [Part] = &[Part::METADATA, Part::whole("data"), Part::whole("binaryData")];
 
     fn columns() -> Columns<Self::Object> {
         Columns {

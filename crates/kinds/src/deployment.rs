@@ -8,6 +8,7 @@ use machinery::names;
 use crate::cells;
 use crate::check;
 use crate::kind::{Column, Columns, Ctx, Kind};
+use crate::only::Part;
 use crate::pod;
 use crate::replica_set::{CONTAINERS, IMAGES, SCALE, SELECTOR};
 use crate::shape::Shape;
@@ -121,6 +122,15 @@ impl Kind for Deployment {
     fn warnings(_ctx: &Ctx, new: &Self::Object, _old: Option<&Self::Object>) -> Vec<String> {
         pod::template::warnings(&new.spec.template, &Path::new("spec").child("template"))
     }
+
+    const SHOWN: &'static [Part] = &[
+        Part::METADATA,
+        Part("spec", &[Part::whole("replicas"), Part::whole("selector"), Part::TEMPLATE]),
+        Part(
+            "status",
+            &[Part::whole("readyReplicas"), Part::whole("updatedReplicas"), Part::whole("availableReplicas")],
+        ),
+    ];
 
     fn columns() -> Columns<Self::Object> {
         Columns {

@@ -10,6 +10,7 @@ use machinery::names;
 use crate::cells;
 use crate::check;
 use crate::kind::{Column, Columns, Ctx, Kind};
+use crate::only::Part;
 use crate::shape::Shape;
 
 const TYPES: &[&str] = &["FQDN", "IPv4", "IPv6"];
@@ -75,6 +76,13 @@ impl Kind for EndpointSlice {
     fn validate_update(_ctx: &Ctx, new: &Self::Object, old: &Self::Object, errors: &mut FieldErrors) {
         check::immutable(&new.address_type, &old.address_type, &Path::new("addressType"), errors);
     }
+
+    const SHOWN: &'static [Part] = &[
+        Part::METADATA,
+        Part::whole("addressType"),
+        Part::whole("ports"),
+        Part("endpoints", &[Part::whole("addresses")]),
+    ];
 
     fn columns() -> Columns<Self::Object> {
         Columns {

@@ -9,6 +9,7 @@ use machinery::names;
 use crate::cells;
 use crate::check;
 use crate::kind::{Cell, Column, Columns, Ctx, Kind, RowConditions, Selectable};
+use crate::only::Part;
 use crate::shape::{Keep, Shape};
 
 const WORD_LIMIT: usize = 128;
@@ -83,6 +84,22 @@ impl Kind for Event {
         );
         text(&event.message, "message", errors);
     }
+
+    const SHOWN: &'static [Part] = &[
+        Part("metadata", &[Part::whole("name")]),
+        Part::whole("firstTimestamp"),
+        Part::whole("eventTime"),
+        Part::whole("lastTimestamp"),
+        Part::whole("count"),
+        Part::whole("series"),
+        Part::whole("source"),
+        Part::whole("reportingComponent"),
+        Part::whole("reportingInstance"),
+        Part::whole("type"),
+        Part::whole("reason"),
+        Part::whole("message"),
+        Part("involvedObject", &[Part::whole("kind"), Part::whole("name"), Part::whole("fieldPath")]),
+    ];
 
     fn columns() -> Columns<Self::Object> {
         Columns { columns: COLUMNS, row }

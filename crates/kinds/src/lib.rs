@@ -67,6 +67,7 @@ pub mod reviews;
 pub mod role;
 pub mod role_binding;
 pub mod runtime_class;
+pub mod scale;
 pub mod secret;
 pub mod service;
 pub mod service_account;

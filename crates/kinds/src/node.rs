@@ -9,6 +9,7 @@ use machinery::names;
 use crate::cells;
 use crate::check;
 use crate::kind::{Column, Columns, Ctx, Kind, Selectable};
+use crate::only::Part;
 use crate::resources;
 use crate::shape::Shape;
 
@@ -106,6 +107,19 @@ impl Kind for Node {
             }
         }
     }
+
+    const SHOWN: &'static [Part] = &[
+        Part("metadata", &[Part::whole("name"), Part::whole("creationTimestamp"), Part::whole("labels")]),
+        Part("spec", &[Part::whole("unschedulable")]),
+        Part(
+            "status",
+            &[
+                Part("conditions", &[Part::whole("type"), Part::whole("status")]),
+                Part::whole("addresses"),
+                Part::whole("nodeInfo"),
+            ],
+        ),
+    ];
 
     fn columns() -> Columns<Self::Object> {
         Columns {

@@ -19,6 +19,13 @@ impl Part {
     pub const fn whole(name: &'static str) -> Self {
         Self(name, &[])
     }
+
+    /// What of `metadata` the name and the age of an object are made of.
+    pub const METADATA: Self = Self("metadata", &[Self::whole("name"), Self::whole("creationTimestamp")]);
+
+    /// What of a pod template its containers' names and images are made of.
+    pub const TEMPLATE: Self =
+        Self("template", &[Self("spec", &[Self("containers", &[Self::whole("name"), Self::whole("image")])])]);
 }
 
 /// Reads an object, or a list of objects, of which only some parts are seen.

@@ -7,6 +7,7 @@ use machinery::names;
 use crate::cells;
 use crate::check;
 use crate::kind::{Column, Columns, Ctx, Kind};
+use crate::only::Part;
 use crate::pod;
 use crate::shape::{ScalePaths, Shape};
 
@@ -93,6 +94,12 @@ impl Kind for ReplicaSet {
         let template = new.spec.template.as_ref();
         template.map(|t| pod::template::warnings(t, &Path::new("spec").child("template"))).unwrap_or_default()
     }
+
+    const SHOWN: &'static [Part] = &[
+        Part::METADATA,
+        Part("spec", &[Part::whole("replicas"), Part::whole("selector"), Part::TEMPLATE]),
+        Part("status", &[Part::whole("replicas"), Part::whole("readyReplicas")]),
+    ];
 
     fn columns() -> Columns<Self::Object> {
         Columns {

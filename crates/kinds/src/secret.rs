@@ -8,6 +8,7 @@ use crate::cells;
 use crate::check;
 use crate::config_map::DATA_LIMIT;
 use crate::kind::{Column, Columns, Ctx, Kind, Selectable};
+use crate::only::Part;
 use crate::shape::Shape;
 
 const FROZEN: &str = "field is immutable when `immutable` is set";
@@ -95,6 +96,8 @@ impl Kind for Secret {
             errors.forbidden(&Path::new("data"), FROZEN);
         }
     }
+
+    const SHOWN: &'static [Part] = &[Part::METADATA, Part::whole("type"), Part::whole("data")];
 
     fn columns() -> Columns<Self::Object> {
         Columns {

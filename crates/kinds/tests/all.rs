@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-use kinds::{ALL, ClusterOptions, Ctx, Keep, User, Verb};
+use kinds::{ALL, ClusterOptions, Ctx, Keep, Kind, User, Verb};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -34,6 +34,48 @@ fn names_are_unique_and_shapes_make_sense() {
         assert_eq!(kinds::by_kind(shape.group, shape.version, shape.kind).expect("found").shape(), shape);
         assert_eq!(kind.schema().name(), shape.kind, "{name}");
     }
+}
+
+/// Objects of a kind: one that a client would send and, where the folder is there, one with everything.
+fn samples(shape: &kinds::Shape) -> Vec<Value> {
+    let sent: Value =
+        serde_json::from_str(include_str!("../../apiserver/tests/fixtures/every_kind.json")).expect("JSON");
+    let mut sent = sent[format!("{}/{}", shape.api_version(), shape.kind)]["object"].clone();
+    assert!(sent.is_object(), "{}: no fixture", shape.kind);
+    sent["metadata"] = json!({"name": "x", "creationTimestamp": "1969-12-31T00:00:00Z", "labels": {"a": "b"}});
+    let full = kinds::find(shape.group, shape.version, shape.plural).and_then(golden);
+    std::iter::once(sent).chain(full).collect()
+}
+
+/// Every column reads only what its kind says that its columns read: with everything, the row is the
+/// same.
+#[test]
+fn rows_need_no_more_than_what_is_shown() {
+    macro_rules! same {
+        ($($kind:ty),+ $(,)?) => {
+            $(
+                let name = <$kind as Kind>::SHAPE.kind;
+                assert!(!<$kind as Kind>::SHOWN.is_empty(), "{name}");
+                for object in samples(&<$kind as Kind>::SHAPE) {
+                    let json = serde_json::to_vec(&object).expect("a tree");
+                    let whole = (<$kind as Kind>::columns().row)(&kinds::view::read_parts(&json, &[]).expect(name), jiff::Timestamp::UNIX_EPOCH);
+                    let parts = kinds::view::read_parts(&json, <$kind as Kind>::SHOWN).expect(name);
+                    assert_eq!((<$kind as Kind>::columns().row)(&parts, jiff::Timestamp::UNIX_EPOCH), whole, "{name}: {object}");
+                }
+            )+
+        };
+    }
+    same!(
+        kinds::pod::Pod,
+        kinds::deployment::Deployment,
+        kinds::replica_set::ReplicaSet,
+        kinds::service::Service,
+        kinds::node::Node,
+        kinds::endpoint_slice::EndpointSlice,
+        kinds::config_map::ConfigMap,
+        kinds::secret::Secret,
+        kinds::event::Event,
+    );
 }
 
 #[test]

@@ -173,6 +173,12 @@ impl Discovery {
         self.groups.iter().find(|g| g.name == group)?.versions.iter().find(|v| v.name == version)
     }
 
+    /// Every group with its versions.
+    pub fn group_versions(&self) -> Vec<(String, Vec<String>)> {
+        let versions = |group: &Group| group.versions.iter().map(|v| v.name.to_owned()).collect();
+        self.groups.iter().map(|group| (group.name.to_owned(), versions(group))).collect()
+    }
+
     /// Answers a GET of a discovery path; `None` for other paths and for groups not served.
     pub fn respond(&self, path: &str, headers: &HeaderMap) -> Option<status::Result<transport::Response>> {
         let parts: Vec<&str> = path.trim_matches('/').split('/').collect();

@@ -31,17 +31,14 @@ pub async fn run(call: &Call, resource: &Resource) -> status::Result<Response> {
     let accepted = call.accept(Offer::Plain)?;
     let options = WriteOptions::parse(&call.query, "CreateOptions", false, call.user_agent())?;
     let decoded = body::decode(call, resource.kind, options.validation)?;
-    let (sent, warnings) = checked(call, resource.kind, decoded.value, options.dry_run)?;
+    let sent = checked(call, resource.kind, decoded.value, options.dry_run)?;
     let answer = reviews::answer(&call.server.security, &call.user, &call.info.resource, sent).await;
     let not_answered = || Status::method_not_allowed(&resource.group_resource(), "create");
     let json = encoder::json(&answer.ok_or_else(not_answered)??, &resource.kind.schema());
-    let mut response = encode::body(call, accepted, 201, &json).await;
-    encode::warn(&mut response, &decoded.warnings);
-    encode::warn(&mut response, &warnings);
-    Ok(response)
+    Ok(encode::body(call, accepted, 201, &json).await)
 }
 
-fn checked(call: &Call, kind: &dyn AnyKind, mut sent: Value, dry_run: bool) -> status::Result<(Value, Vec<String>)> {
+fn checked(call: &Call, kind: &dyn AnyKind, mut sent: Value, dry_run: bool) -> status::Result<Value> {
     let ctx = Ctx {
         user: &call.user,
         verb: Verb::Create,
@@ -53,7 +50,8 @@ fn checked(call: &Call, kind: &dyn AnyKind, mut sent: Value, dry_run: bool) -> s
     kind.defaults(&ctx, &mut sent)?;
     let finished = kind.finish(&ctx, &mut sent, None)?;
     if finished.errors.is_empty() {
-        return Ok((sent, finished.warnings));
+        call.warn(finished.warnings);
+        return Ok(sent);
     }
     let shape = kind.shape();
     Err(Status::invalid(shape.group, shape.kind, meta::name(&sent), &finished.errors))
@@ -67,7 +65,5 @@ async fn answer_token(call: &Call) -> status::Result<Response> {
     let sent = body::read(call, &schema, options.validation)?;
     let info = &call.info;
     let answer = token::answer(&call.server.security, &call.user, &info.namespace, &info.name, sent.value).await?;
-    let mut response = encode::body(call, accepted, 201, &encoder::json(&answer, &schema)).await;
-    encode::warn(&mut response, &sent.warnings);
-    Ok(response)
+    Ok(encode::body(call, accepted, 201, &encoder::json(&answer, &schema)).await)
 }

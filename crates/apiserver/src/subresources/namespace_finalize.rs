@@ -30,7 +30,7 @@ async fn run(call: &Call) -> status::Result<transport::Response> {
         Ok(finalized(old, &sent.value))
     })
     .await?;
-    written(call, &resource, accepted, &done, &sent.warnings).await
+    written(call, &resource, accepted, &done).await
 }
 
 /// The stored namespace with the finalizers that were sent, and the version the client meant.

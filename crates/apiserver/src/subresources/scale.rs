@@ -2,13 +2,13 @@
 
 use api::meta::apis::meta::v1::LabelSelector;
 use http::header::CONTENT_TYPE;
+use kinds::scale::Scale;
 use kinds::shape::ScalePaths;
 use machinery::field::{FieldErrors, Path};
 use machinery::managed::{self, Manager};
 use machinery::schema::Type;
 use machinery::status::{self, Status};
 use machinery::{encode as encoder, meta};
-use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use transport::Response;
@@ -29,7 +29,7 @@ use crate::verbs::{body, check_names, write};
 /// As get, update and patch; 405 for other verbs.
 pub async fn run(call: &Call, resource: &Resource) -> status::Result<Response> {
     let paths = resource.shape().scale.ok_or_else(Status::no_such_path)?;
-    let accepted = call.accept(Offer::Plain)?;
+    let accepted = call.accept(Offer::Objects { list: false })?;
     match call.info.verb.as_str() {
         "get" => {
             let asked = call.query.text("resourceVersion").map(options::revision).transpose()?;
@@ -44,23 +44,22 @@ pub async fn run(call: &Call, resource: &Resource) -> status::Result<Response> {
             check_names(&sent.value, resource, &call.info.name, &call.info.namespace)?;
             let change = |old: &Value| scaled(old, &sent.value, &paths);
             let done = store::update(&write(call, resource, &call.info.name, "scale", &options), change).await?;
-            changed(call, accepted, &paths, &done, &sent.warnings).await
+            changed(call, accepted, &paths, &done).await
         }
         "patch" if patch::is_apply(call.header(CONTENT_TYPE)) => apply(call, resource, accepted, &paths).await,
         "patch" => {
             let options = WriteOptions::parse(&call.query, "PatchOptions", false, call.user_agent())?;
             let patch = Patch::read(call.header(CONTENT_TYPE), &call.body, options.validation)?;
             let schema = schema()?;
-            let warnings = Mutex::new(Vec::new());
             let change = |old: &Value| {
                 let scale = scale_of(old, &paths);
                 let patched = patch.apply(&scale, &schema)?;
+                call.warn(patched.warnings);
                 check_identity(&patched.object, &scale, resource, &call.info.namespace)?;
-                *warnings.lock() = patched.warnings;
                 scaled(old, &patched.object, &paths)
             };
             let done = store::update(&write(call, resource, &call.info.name, "scale", &options), change).await?;
-            changed(call, accepted, &paths, &done, &warnings.into_inner()).await
+            changed(call, accepted, &paths, &done).await
         }
         verb => Err(Status::method_not_allowed(&resource.group_resource(), verb)),
     }
@@ -89,21 +88,13 @@ async fn apply(call: &Call, resource: &Resource, accepted: Accepted, paths: &Sca
         Ok(new)
     };
     let done = store::update(&write(call, resource, &call.info.name, "scale", &apply.unmanaged), change).await?;
-    changed(call, accepted, paths, &done, &apply.warnings).await
+    changed(call, accepted, paths, &done).await
 }
 
 /// Answers with the Scale of what was written.
-async fn changed(
-    call: &Call,
-    accepted: Accepted,
-    paths: &ScalePaths,
-    done: &Written,
-    warnings: &[String],
-) -> status::Result<Response> {
-    let mut response = respond(call, accepted, &scale_of(&done.object, paths)).await?;
-    encode::warn(&mut response, warnings);
-    encode::warn(&mut response, &done.warnings);
-    Ok(response)
+async fn changed(call: &Call, accepted: Accepted, paths: &ScalePaths, done: &Written) -> status::Result<Response> {
+    call.warn(done.warnings.iter().cloned());
+    respond(call, accepted, &scale_of(&done.object, paths)).await
 }
 
 fn schema() -> status::Result<Type> {
@@ -111,7 +102,8 @@ fn schema() -> status::Result<Type> {
 }
 
 async fn respond(call: &Call, accepted: Accepted, scale: &Value) -> status::Result<Response> {
-    Ok(encode::body(call, accepted, 200, &encoder::json(scale, &schema()?)).await)
+    let (json, revision) = (encoder::json(scale, &schema()?), meta::revision(scale).unwrap_or_default());
+    encode::one(call, &Scale, accepted, 200, &json, revision).await
 }
 
 /// An object's Scale.

@@ -26,8 +26,6 @@ pub struct Apply {
     pub options: WriteOptions,
     /// Apply notes itself whose fields these are: what writes the object does not.
     pub unmanaged: WriteOptions,
-    /// Keys that are set twice, when the client is to be told.
-    pub warnings: Vec<String>,
 }
 
 impl Apply {
@@ -38,18 +36,18 @@ impl Apply {
     pub fn read(call: &Call) -> status::Result<Self> {
         let options = WriteOptions::parse(&call.query, "PatchOptions", true, call.user_agent())?;
         let managed::config::Config { value: config, duplicate } = managed::config::read(&call.body)?;
-        let warnings = match (duplicate, options.validation) {
+        match (duplicate, options.validation) {
             (Some(duplicate), Validation::Strict) => {
                 return Err(Status::bad_request(format!("error strict decoding YAML: {duplicate}")));
             }
             // One warning a key: the first line is what they have in common.
             (Some(duplicate), Validation::Warn) => {
-                duplicate.lines().skip(1).map(|line| line.trim().to_owned()).collect()
+                call.warn(duplicate.lines().skip(1).map(|line| line.trim().to_owned()));
             }
-            _ => Vec::new(),
-        };
+            _ => {}
+        }
         let unmanaged = WriteOptions { manager: String::new(), ..options.clone() };
-        Ok(Self { config, options, unmanaged, warnings })
+        Ok(Self { config, options, unmanaged })
     }
 
     /// The live object with the configuration laid over it, as an object of the type.
@@ -111,7 +109,7 @@ pub async fn run(call: &Call, resource: &Resource, subresource: &str) -> status:
             }
         };
     }
-    written(call, resource, accepted, &done?, &apply.warnings).await
+    written(call, resource, accepted, &done?).await
 }
 
 fn is_about(status: &status::Status, resource: &Resource, name: &str) -> bool {

@@ -4,7 +4,7 @@ use kinds::AnyKind;
 use machinery::decode::{self, Decoded, Strictness};
 use machinery::schema::Type;
 use machinery::status::{self, Status};
-use machinery::{meta, proto, yaml};
+use machinery::{meta, proto};
 use serde_json::Value;
 
 use super::options::Validation;
@@ -44,36 +44,33 @@ pub fn check_version(object: &Value, kind: &dyn AnyKind) -> status::Result<()> {
     )))
 }
 
-/// Decodes the body as an object of a type, in whatever it is written.
+/// Decodes the body as an object of a type, in whatever it is written; the client is warned of what it
+/// has too much.
 ///
 /// # Errors
 /// 415 for a content type that is not spoken, 400 for anything that is not such an object.
 pub fn read(call: &Call, schema: &Type, validation: Validation) -> status::Result<Decoded> {
-    match call.content()? {
-        Content::Text(format) => decode::decode(&call.body, format, schema, strictness(validation)),
-        Content::Protobuf => proto::decode(&call.body, schema),
-    }
+    let decoded = match call.content()? {
+        Content::Text(format) => decode::decode(&call.body, format, schema, strictness(validation))?,
+        Content::Protobuf => proto::decode(&call.body, schema)?,
+    };
+    call.warn(decoded.warnings.iter().cloned());
+    Ok(decoded)
 }
 
-/// The body as a tree; `None` when there is none. Protobuf, which does not describe itself, is read
-/// as the one thing that is sent to verbs that take a tree: DeleteOptions.
+/// The body as DeleteOptions; `None` when there is none. There is no field validation for them:
+/// what they do not have is dropped.
 ///
 /// # Errors
-/// 415 for a content type that is not spoken, 400 for what cannot be read.
-pub fn tree(call: &Call) -> status::Result<Option<Value>> {
+/// 415 for a content type that is not spoken, 400 for what cannot be read or does not fit.
+pub fn delete_options(call: &Call) -> status::Result<Option<Value>> {
     if call.body.is_empty() {
         return Ok(None);
     }
-    let unreadable = |error: String| Status::bad_request(format!("the body of the request cannot be read: {error}"));
+    let schema = api::schema::of("", "v1", "DeleteOptions");
+    let schema = schema.ok_or_else(|| Status::internal("DeleteOptions has no schema"))?;
     match call.content()? {
-        Content::Text(decode::Format::Json) => {
-            serde_json::from_slice(&call.body).map(Some).map_err(|e| unreadable(e.to_string()))
-        }
-        Content::Text(decode::Format::Yaml) => yaml::read(&call.body).map(Some),
-        Content::Protobuf => {
-            let schema = api::schema::of("", "v1", "DeleteOptions");
-            let schema = schema.ok_or_else(|| Status::internal("DeleteOptions has no schema"))?;
-            Ok(Some(proto::decode(&call.body, &schema)?.value))
-        }
+        Content::Text(format) => decode::options(&call.body, format, &schema).map(Some).map_err(Status::bad_request),
+        Content::Protobuf => Ok(Some(proto::decode(&call.body, &schema)?.value)),
     }
 }

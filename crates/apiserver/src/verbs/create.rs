@@ -19,5 +19,5 @@ pub async fn run(call: &Call, resource: &Resource) -> status::Result<Response> {
     let options = WriteOptions::parse(&call.query, "CreateOptions", false, call.user_agent())?;
     let decoded = body::decode(call, resource.kind, options.validation)?;
     let done = store::create(&write(call, resource, "", "", &options), decoded.value).await?;
-    written(call, resource, accepted, &done, &decoded.warnings).await
+    written(call, resource, accepted, &done).await
 }

@@ -18,7 +18,7 @@ use crate::registry::store::{self, Deleted};
 /// 404, 409 when the preconditions do not hold, and what admission says.
 pub async fn run(call: &Call, resource: &Resource) -> status::Result<Response> {
     let accepted = call.accept(Offer::Objects { list: false })?;
-    let options = DeleteOptions::parse(&call.query, body::tree(call)?.as_ref())?;
+    let options = DeleteOptions::parse(&call.query, body::delete_options(call)?.as_ref())?;
     let how = WriteOptions { dry_run: options.dry_run, ..WriteOptions::default() };
     let write = write(call, resource, &call.info.name, "", &how);
     if options.unreadable {

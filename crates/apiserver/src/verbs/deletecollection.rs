@@ -24,7 +24,7 @@ const AT_ONCE: usize = 16;
 /// What listing says, or the first failure of a delete; objects that went meanwhile are no failure.
 pub async fn run(call: &Call, resource: &Resource) -> status::Result<Response> {
     let accepted = call.accept(Offer::Objects { list: true })?;
-    let options = DeleteOptions::parse_collection(&call.query, body::tree(call)?.as_ref())?;
+    let options = DeleteOptions::parse_collection(&call.query, body::delete_options(call)?.as_ref())?;
     let how = WriteOptions { dry_run: options.dry_run, ..WriteOptions::default() };
     let page = list::page(call, resource, &ListOptions::parse(&call.query, false)?).await?;
     let deletes: Vec<BoxFuture<'_, status::Result<()>>> =

@@ -13,12 +13,10 @@
 
 use std::sync::Arc;
 
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use machinery::status::{self, Status};
-use serde::{Deserialize, Serialize};
 use transport::Response;
 
+use super::continue_token::Token;
 use super::options::{ListOptions, Match};
 use crate::cacher::{CachedObject, Filter, Scan, Snapshot};
 use crate::chain::Call;
@@ -77,8 +75,7 @@ pub async fn page(call: &Call, resource: &Resource, options: &ListOptions) -> st
     objects.truncate(limit);
     if let Some(last) = objects.last().filter(|_| more) {
         let suffix = last.key.strip_prefix(&prefix).unwrap_or_default();
-        let next = Token { v: VERSION.into(), rv: signed(snapshot.revision), start: format!("{suffix}\0") };
-        meta.continue_token = Some(next.write());
+        meta.continue_token = Some(Token::after(snapshot.revision, suffix).write());
         if countable {
             meta.remaining = Some(snapshot.range(&namespace, &format!("{}\0", last.key)).count());
         }
@@ -131,99 +128,5 @@ async fn state(resource: &Resource, options: &ListOptions, token: Option<&Token>
             resource.settle(asked).await?;
             Ok(cacher.snapshot())
         }
-    }
-}
-
-const VERSION: &str = "meta.k8s.io/v1";
-
-fn signed(revision: u64) -> i64 {
-    i64::try_from(revision).unwrap_or(i64::MAX)
-}
-
-/// Where a list goes on, and in which state; opaque to clients.
-#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
-struct Token {
-    v: String,
-    /// -1: the newest.
-    rv: i64,
-    /// What the first key of the next part has after the prefix of the collection.
-    start: String,
-}
-
-impl Token {
-    fn write(&self) -> String {
-        URL_SAFE_NO_PAD.encode(serde_json::json!({ "v": self.v, "rv": self.rv, "start": self.start }).to_string())
-    }
-
-    fn read(text: &str, revision: Option<u64>) -> status::Result<Self> {
-        let wrong =
-            |why: &str| Status::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
-        let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|error| wrong(&error.to_string()))?;
-        let token: Self = serde_json::from_slice(&bytes).map_err(|error| wrong(&error.to_string()))?;
-        if token.v != VERSION {
-            return Err(wrong(&format!("server does not recognize this encoded version {}", token.v)));
-        }
-        if token.rv == 0 {
-            return Err(wrong("incorrect encoded start resourceVersion (version meta.k8s.io/v1)"));
-        }
-        if token.start.is_empty() {
-            return Err(wrong("encoded start key empty (version meta.k8s.io/v1)"));
-        }
-        // A key that means something else once it is cleaned might leave the collection.
-        let inside = token.start.strip_prefix('/').unwrap_or(&token.start);
-        if inside.split('/').any(|part| matches!(part, "" | "." | "..")) {
-            return Err(wrong(&token.start));
-        }
-        if revision.is_some_and(|revision| revision > 0) {
-            let why = "specifying resource version is not allowed when using continue";
-            return Err(Status::bad_request(why));
-        }
-        Ok(Self { start: inside.to_owned(), ..token })
-    }
-
-    /// A 410 lets the client go on in the newest state, if it can live with the inconsistency.
-    fn expired(&self, status: Box<Status>) -> Box<Status> {
-        if status.code != 410 {
-            return status;
-        }
-        let mut expired = Status::expired(CONTINUE_EXPIRED);
-        expired.continue_token = Some(Self { rv: -1, ..self.clone() }.write());
-        expired
-    }
-}
-
-const CONTINUE_EXPIRED: &str = "The provided continue parameter is too old to display a consistent list result. \
-    You can start a new list without the continue parameter, or use the continue token in this response to retrieve \
-    the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that \
-    were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tokens_survive_the_way_and_nonsense_is_refused() {
-        let token = Token { v: VERSION.into(), rv: 7, start: "default/a\0".into() };
-        assert_eq!(Token::read(&token.write(), None), Ok(token.clone()));
-        assert_eq!(Token::read(&token.write(), Some(0)), Ok(token.clone()));
-        assert_eq!(Token::read(&token.write(), Some(1)).map_err(|s| s.code), Err(400));
-        let encoded = |text: &str| URL_SAFE_NO_PAD.encode(text);
-        for bad in [
-            "!".to_owned(),
-            encoded("{"),
-            encoded(r#"{"v":"v2","rv":1,"start":"a"}"#),
-            encoded(r#"{"v":"meta.k8s.io/v1","rv":0,"start":"a"}"#),
-            encoded(r#"{"v":"meta.k8s.io/v1","rv":1,"start":""}"#),
-            encoded(r#"{"v":"meta.k8s.io/v1","rv":1,"start":"../x"}"#),
-            encoded(r#"{"v":"meta.k8s.io/v1","rv":1,"start":"a/./x"}"#),
-            encoded(r#"{"v":"meta.k8s.io/v1","rv":1,"start":"a//x"}"#),
-            encoded(r#"{"v":"meta.k8s.io/v1","rv":1.5,"start":"a"}"#),
-            encoded("[1]"),
-        ] {
-            assert_eq!(Token::read(&bad, None).map_err(|s| s.code), Err(400), "{bad}");
-        }
-        let expired = token.expired(Status::expired("x"));
-        let next = Token::read(expired.continue_token.as_deref().expect("token"), None).expect("reads");
-        assert_eq!((next.rv, next.start), (-1, token.start));
     }
 }

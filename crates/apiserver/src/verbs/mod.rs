@@ -10,6 +10,7 @@ use crate::registry::store::{Depth, Write, Written};
 
 pub mod apply;
 pub mod body;
+pub mod continue_token;
 pub mod create;
 pub mod delete;
 pub mod deletecollection;
@@ -54,19 +55,16 @@ pub async fn written(
     resource: &Resource,
     accepted: encode::negotiate::Accepted,
     written: &Written,
-    more_warnings: &[String],
 ) -> status::Result<transport::Response> {
     let code = if written.created { 201 } else { 200 };
-    let mut response = match &written.json {
+    call.warn(written.warnings.iter().cloned());
+    match &written.json {
         Some(json) => {
             let revision = machinery::meta::revision(&written.object).unwrap_or_default();
-            encode::one(call, resource.kind, accepted, code, json, revision).await?
+            encode::one(call, resource.kind, accepted, code, json, revision).await
         }
-        None => encode::value(call, resource.kind, accepted, code, &written.object).await?,
-    };
-    encode::warn(&mut response, more_warnings);
-    encode::warn(&mut response, &written.warnings);
-    Ok(response)
+        None => encode::value(call, resource.kind, accepted, code, &written.object).await,
+    }
 }
 
 /// What an object says of itself must be what the URL says.

@@ -5,7 +5,6 @@ use machinery::field::{FieldErrors, Path};
 use machinery::schema::Type;
 use machinery::status::{self, Status};
 use machinery::{decode, managed, meta, patch};
-use parking_lot::Mutex;
 use serde_json::Value;
 use transport::Response;
 
@@ -152,16 +151,15 @@ pub async fn run(call: &Call, resource: &Resource, subresource: &str) -> status:
     }
     let accepted = call.accept(Offer::Objects { list: false })?;
     let (options, patch) = (options?, patch?);
-    let warnings = Mutex::new(Vec::new());
     let schema = resource.kind.schema();
     let change = |old: &Value| {
         let patched = patch.apply(old, &schema)?;
+        call.warn(patched.warnings);
         check_identity(&patched.object, old, resource, &call.info.namespace)?;
-        *warnings.lock() = patched.warnings;
         Ok(patched.object)
     };
     let done = store::update(&write(call, resource, &call.info.name, subresource, &options), change).await?;
-    written(call, resource, accepted, &done, &warnings.into_inner()).await
+    written(call, resource, accepted, &done).await
 }
 
 /// A patch cannot make another object of an object.

@@ -43,5 +43,5 @@ pub async fn run(call: &Call, resource: &Resource, subresource: &str) -> status:
         }
         other => other?,
     };
-    written(call, resource, accepted, &done, &decoded.warnings).await
+    written(call, resource, accepted, &done).await
 }

@@ -10,6 +10,7 @@ use machinery::field::FieldErrors;
 use machinery::names;
 
 use crate::kind::{Claim, Claims, Columns, Ctx, Kind, Selectable};
+use crate::only::Part;
 use crate::shape::Shape;
 
 /// The value of `clusterIP` that asks for none.
@@ -74,6 +75,23 @@ impl Kind for Service {
     fn warnings(_ctx: &Ctx, new: &Self::Object, _old: Option<&Self::Object>) -> Vec<String> {
         validate::warnings(new)
     }
+
+    const SHOWN: &'static [Part] = &[
+        Part::METADATA,
+        Part(
+            "spec",
+            &[
+                Part::whole("type"),
+                Part::whole("clusterIP"),
+                Part::whole("clusterIPs"),
+                Part::whole("externalIPs"),
+                Part::whole("externalName"),
+                Part::whole("ports"),
+                Part::whole("selector"),
+            ],
+        ),
+        Part("status", &[Part::whole("loadBalancer")]),
+    ];
 
     fn columns() -> Columns<Self::Object> {
         Columns { columns: columns::COLUMNS, row: columns::row }

@@ -194,6 +194,18 @@ impl Head {
         }
     }
 
+    /// Options may be of any version.
+    ///
+    /// # Errors
+    /// When they are options of another kind, or no options.
+    pub(super) fn check_options(&self, schema: &Type) -> std::result::Result<(), String> {
+        if self.kind.is_empty() || self.kind == schema.name() {
+            return Ok(());
+        }
+        let version = if self.api_version.is_empty() { "v1" } else { &self.api_version };
+        Err(not_registered(&self.kind, version))
+    }
+
     fn is_own_version(&self, schema: &Type) -> bool {
         self.api_version.is_empty() || self.api_version == crate::encode::api_version(schema.get())
     }
@@ -210,11 +222,7 @@ impl Head {
             Some(other) => Ok(Some(other)),
             None => {
                 let version = if group.is_empty() { version } else { format!("{group}/{version}") };
-                Err(format!(
-                    "no kind {} is registered for version {} in scheme \"pintle\"",
-                    go::quote(kind),
-                    go::quote(&version)
-                ))
+                Err(not_registered(kind, &version))
             }
         }
     }
@@ -229,6 +237,10 @@ impl Head {
     pub(super) fn cannot_be_handled(&self, schema: &Type, text: &str) -> Box<Status> {
         Status::bad_request(format!("{}{text}", self.prefix(schema)))
     }
+}
+
+fn not_registered(kind: &str, version: &str) -> String {
+    format!("no kind {} is registered for version {} in scheme \"pintle\"", go::quote(kind), go::quote(version))
 }
 
 /// The field that a key of any case is taken for.

@@ -180,6 +180,35 @@ fn fit(value: Value, head: &Head, mut errors: Vec<String>, schema: &Type, strict
     finish(value.unwrap_or_else(|| Value::Object(Map::new())), errors, schema, strictness, |_| Ok(Decoded::default()))
 }
 
+/// Decodes the options of a request. They may say that they are of any group and version; fields that
+/// the type does not have are dropped, and fields that come twice are taken as Go takes them.
+///
+/// # Errors
+/// Why they cannot be read, in upstream's words.
+pub fn options(bytes: &[u8], format: Format, schema: &Type) -> std::result::Result<Value, String> {
+    let mut state = State::new(schema.get(), false, if format == Format::Json { Source::Text } else { Source::Tree });
+    let read = match format {
+        Format::Json => {
+            if let Some(error) = go::json_error(bytes) {
+                return Err(format!("{}{error}", head::NO_HEAD));
+            }
+            let bytes = head::mend(bytes);
+            Head::of_json(&bytes)?.check_options(schema)?;
+            tree::root(&mut state).deserialize(&mut serde_json::Deserializer::from_slice(&bytes))
+        }
+        Format::Yaml => {
+            let tree = crate::yaml::parse(bytes)?.value;
+            Head::of_tree(&tree)?.check_options(schema)?;
+            tree::root(&mut state).deserialize(tree)
+        }
+    };
+    match (state.failure(), read) {
+        (Some(text), _) => Err(text),
+        (None, Ok(value)) => Ok(value.unwrap_or_else(|| Value::Object(Map::new()))),
+        (None, Err(_)) => Err("exceeded max depth".to_owned()),
+    }
+}
+
 /// What a patch made of an object, checked and pruned; the mistakes are texts, for the caller says whose
 /// they are.
 #[derive(Debug)]

@@ -81,7 +81,8 @@ fn merge_again(old: Value, new: Value, shape: Shape<'_>) -> Value {
 impl<'s, 't> Seed<'s, 't> {
     fn go_name(&self) -> String {
         match self.expect {
-            Expect::Shape(shape) => shape.go_name(),
+            // `byte` is Go's other word for it, and the one that is never told.
+            Expect::Shape(shape) => shape.go_name().replace("[]byte", "[]uint8"),
             Expect::Root(t) => format!("{}.{}", t.version(), t.name()),
             Expect::Strings => "[]string".to_owned(),
         }

@@ -24,6 +24,8 @@ use crate::status::{Result, Status};
 
 /// The most nodes of a document, as written and with all its aliases replaced.
 const MAX_NODES: usize = 500_000;
+/// The most anchors of a document: the scanner looks through them at each one.
+const MAX_ANCHORS: usize = 10_000;
 /// The most keys set twice that are told.
 const MAX_ERRORS: usize = 100;
 
@@ -45,7 +47,9 @@ pub(crate) fn parse(bytes: &[u8]) -> std::result::Result<Parsed, String> {
     if text.chars().any(|c| !allowed(c)) {
         return Err(prefixed("control characters are not allowed".to_owned()));
     }
-    let document = Document::read(text).map_err(prefixed)?;
+    // To YAML 1.1 this is a line's end, wherever it stands.
+    let text = if text.contains(NEXT_LINE) { Cow::Owned(text.replace(NEXT_LINE, "\n")) } else { Cow::Borrowed(text) };
+    let document = Document::read(&text).map_err(prefixed)?;
     let Some(root) = document.root else { return Ok(Parsed { value: Value::Null, errors: None }) };
     let mut builder = Builder { document: &document, built: 0, aliased: 0, copied: 0, aliases: 0, doubled: Vec::new() };
     let value = builder.value(root, 0)?;
@@ -53,6 +57,8 @@ pub(crate) fn parse(bytes: &[u8]) -> std::result::Result<Parsed, String> {
         (!builder.doubled.is_empty()).then(|| format!("yaml: unmarshal errors:\n  {}", builder.doubled.join("\n  ")));
     Ok(Parsed { value, errors })
 }
+
+const NEXT_LINE: char = '\u{85}';
 
 /// What may stand in a document.
 fn allowed(c: char) -> bool {
@@ -132,6 +138,9 @@ impl<'t> Document<'t> {
             }
             if anchor > 0 {
                 anchors.insert(anchor, id);
+                if anchors.len() > MAX_ANCHORS {
+                    return Err(format!("document contains more than {MAX_ANCHORS} anchors"));
+                }
             }
             if opens {
                 open.push(id);

@@ -89,6 +89,26 @@ fn what_cannot_be_read_is_told_with_its_line() {
 }
 
 #[test]
+fn lines_end_as_in_yaml_1_1_and_tabs_stand_where_they_may() {
+    for (text, want) in [
+        ("a: 1\u{85}b: 2", json!({"a": 1, "b": 2})),
+        ("a: \"x\u{85}y\"", json!({"a": "x y"})),
+        ("a: 'x\u{85}  y'", json!({"a": "x y"})),
+        ("# c\u{85}a: 1", json!({"a": 1})),
+        ("a: |\n x\u{85} y\n", json!({"a": "x\ny\n"})),
+        ("a: \"x\u{2028}y\"", json!({"a": "x\u{2028}y"})),
+        ("[a, \tb]", json!(["a", "b"])),
+        ("a:\tb", json!({"a": "b"})),
+        ("{\ta: 1}", json!({"a": 1})),
+        ("k: &k x\n*k : 1", json!({"k": "x", "x": 1})),
+    ] {
+        assert_eq!(tree(text), want, "{text:?}");
+    }
+    assert_eq!(refused("\ta: 1"), "yaml: found character that cannot start any token");
+    assert_eq!(refused("a:\n\t- 1"), "yaml: line 2: found character that cannot start any token");
+}
+
+#[test]
 fn bombs_end_early() {
     let mut laughs = "a: &a [x,x,x,x,x,x,x,x,x]\n".to_owned();
     for (i, name) in ('b'..='j').enumerate() {
@@ -103,6 +123,8 @@ fn bombs_end_early() {
     assert_eq!(refused(&format!("k0: &k0 [1]\n{chain}")), "yaml: exceeded max depth");
     assert!(refused(&"[".repeat(100_000)).starts_with("yaml: "));
     assert!(refused(&format!("[{}]", "1,".repeat(MAX_NODES + 1))).contains("nodes"));
+    let anchors: String = (0..150_000).map(|n| format!("- &a{n} x\n")).collect();
+    assert_eq!(refused(&anchors), "yaml: document contains more than 10000 anchors");
 }
 
 proptest! {

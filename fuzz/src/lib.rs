@@ -1,0 +1,195 @@
+//! The readers of whatever comes from outside, each as a function of any bytes: it returns, whatever
+//! they are, and what was understood can be written and understood again. `./dev fuzz` drives these
+//! with libFuzzer, `crates/apiserver/tests/hostile.rs` with bytes by chance.
+
+use std::sync::LazyLock;
+
+use apiserver::request::{self, Query};
+use apiserver::verbs::continue_token::Token;
+use apiserver::verbs::options::{DeleteOptions, ListOptions, Validation, WriteOptions};
+use apiserver::verbs::patch::Patch;
+use machinery::decode::{self, Format, Strictness};
+use machinery::schema::Type;
+use machinery::{encode, fields, labels, managed, proto, quantity, time, yaml};
+use serde_json::{Value, json};
+
+/// A reader under its name.
+pub type Entry = (&'static str, fn(&[u8]));
+
+/// All of them.
+pub const ALL: [Entry; 9] = [
+    ("json", json),
+    ("yaml", yaml),
+    ("protobuf", protobuf),
+    ("patch", patch),
+    ("apply", apply),
+    ("selector", selector),
+    ("continue_token", continue_token),
+    ("quantity", quantity),
+    ("request", request),
+];
+
+/// Types with everything there is: structs, lists, maps, numbers, times, quantities, raw JSON.
+static TYPES: LazyLock<Vec<Type>> = LazyLock::new(|| {
+    let named = [
+        ("", "v1", "Pod"),
+        ("apps", "v1", "Deployment"),
+        ("", "v1", "Secret"),
+        ("", "v1", "Node"),
+        ("apps", "v1", "ControllerRevision"),
+        ("events.k8s.io", "v1", "Event"),
+        ("apiextensions.k8s.io", "v1", "CustomResourceDefinition"),
+        ("", "v1", "DeleteOptions"),
+    ];
+    named.into_iter().filter_map(|(group, version, kind)| api::schema::of(group, version, kind)).collect()
+});
+
+/// The first byte chooses, the others are the input.
+fn choose<'d, T>(data: &'d [u8], among: &[T]) -> Option<(T, u8, &'d [u8])>
+where
+    T: Clone,
+{
+    let (first, rest) = data.split_first()?;
+    let at = usize::from(*first) % among.len().max(1);
+    Some((among.get(at)?.clone(), *first, rest))
+}
+
+fn strictness(byte: u8) -> Strictness {
+    [Strictness::Ignore, Strictness::Warn, Strictness::Strict][usize::from(byte >> 5) % 3]
+}
+
+/// What was read is written, and read again as the same.
+fn survives(value: &Value, schema: &Type) {
+    let written = encode::json(value, schema);
+    let again = decode::decode(&written, Format::Json, schema, Strictness::Ignore);
+    let again = again.unwrap_or_else(|status| panic!("{}: {}", status.message, String::from_utf8_lossy(&written)));
+    assert_eq!(
+        String::from_utf8_lossy(&encode::json(&again.value, schema)),
+        String::from_utf8_lossy(&written),
+        "another object came back"
+    );
+}
+
+/// JSON bodies.
+pub fn json(data: &[u8]) {
+    let Some((schema, byte, body)) = choose(data, &TYPES) else { return };
+    if let Ok(read) = decode::decode(body, Format::Json, &schema, strictness(byte)) {
+        survives(&read.value, &schema);
+    }
+    // What is wrong with options is told in a text.
+    drop(decode::options(body, Format::Json, &schema));
+}
+
+/// YAML bodies.
+pub fn yaml(data: &[u8]) {
+    let Some((schema, byte, body)) = choose(data, &TYPES) else { return };
+    if let Ok(read) = decode::decode(body, Format::Yaml, &schema, strictness(byte)) {
+        survives(&read.value, &schema);
+    }
+    if let Ok(value) = yaml::read(body) {
+        drop(yaml::write(&value));
+    }
+}
+
+/// Protobuf bodies, with their envelope and without.
+pub fn protobuf(data: &[u8]) {
+    let Some((schema, _, body)) = choose(data, &TYPES) else { return };
+    let bare = proto::decode_body(body, &schema);
+    let sealed = proto::decode(body, &schema).map(|read| read.value);
+    for value in [bare, sealed].into_iter().flatten() {
+        let again = proto::decode_body(&proto::encode_body(&value, &schema), &schema);
+        again.unwrap_or_else(|status| panic!("{}: {value}", status.message));
+    }
+    drop(proto::read_watch_event(body));
+}
+
+static OBJECT: LazyLock<Value> = LazyLock::new(|| {
+    json!({
+        "kind": "Deployment", "apiVersion": "apps/v1",
+        "metadata": {"name": "web", "labels": {"a": "b"}, "finalizers": ["x/y", "x/z"]},
+        "spec": {
+            "replicas": 3, "selector": {"matchLabels": {"a": "b"}},
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": 1}},
+            "template": {"metadata": {"labels": {"a": "b"}}, "spec": {
+                "containers": [
+                    {"name": "a", "image": "i", "ports": [{"containerPort": 80, "protocol": "TCP"}]},
+                    {"name": "b", "image": "j", "env": [{"name": "E", "value": "1"}]},
+                ],
+                "volumes": [{"name": "v", "emptyDir": {}}],
+                "tolerations": [{"key": "k", "operator": "Exists"}],
+            }},
+        },
+    })
+});
+
+/// JSON, merge and strategic merge patches.
+pub fn patch(data: &[u8]) {
+    const MEDIA: [&str; 3] =
+        ["application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json"];
+    let Some((media, byte, body)) = choose(data, &MEDIA) else { return };
+    let Some(schema) = api::schema::of("apps", "v1", "Deployment") else { return };
+    let validation = [Validation::Ignore, Validation::Warn, Validation::Strict][usize::from(byte >> 5) % 3];
+    let Ok(patch) = Patch::read(Some(media), body, validation) else { return };
+    if let Ok(patched) = patch.apply(&OBJECT, &schema) {
+        survives(&patched.object, &schema);
+    }
+}
+
+/// Configurations of server-side apply.
+pub fn apply(data: &[u8]) {
+    drop(managed::config::read(data));
+}
+
+/// Label and field selectors.
+pub fn selector(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    if let Ok(selector) = labels::Selector::parse(&text) {
+        let written = selector.to_string();
+        let again = labels::Selector::parse(&written).unwrap_or_else(|why| panic!("{written}: {why}"));
+        assert_eq!(again.to_string(), written);
+    }
+    if let Ok(selector) = fields::Selector::parse(&text) {
+        assert!(selector.terms().len() <= text.len() + 1);
+    }
+}
+
+/// Continue tokens.
+pub fn continue_token(data: &[u8]) {
+    if let Ok(token) = Token::read(&String::from_utf8_lossy(data), None) {
+        assert!(!token.start.split('/').any(|part| matches!(part, "" | "." | "..")), "{}", token.start);
+        assert_eq!(Token::read(&token.write(), None).ok(), Some(token));
+    }
+}
+
+/// Quantities and times.
+pub fn quantity(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    if let Ok(canonical) = quantity::canonical(&text) {
+        let again = quantity::canonical(&canonical).map(|text| text.into_owned());
+        assert_eq!(again.ok().as_deref(), Some(&*canonical), "of {text:?}");
+    }
+    if let Some(time) = time::parse(&text) {
+        drop(time::rfc3339_micro(time));
+    }
+    drop(time::read_duration(&text));
+}
+
+/// Paths and queries.
+pub fn request(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let (path, query) = text.split_once(['?', '\n']).unwrap_or((&text, ""));
+    let query = Query::parse(query);
+    for method in [&http::Method::GET, &http::Method::POST, &http::Method::DELETE] {
+        if let Ok(info) = request::parse(method, path, &query) {
+            let parts = [&info.group, &info.version, &info.namespace, &info.resource, &info.name];
+            assert!(parts.iter().all(|part| !part.contains('/')), "{info:?}");
+        }
+    }
+    for watch in [false, true] {
+        drop(ListOptions::parse(&query, watch));
+    }
+    for kind in ["CreateOptions", "UpdateOptions", "PatchOptions"] {
+        drop(WriteOptions::parse(&query, kind, false, "fuzz/1"));
+    }
+    drop(DeleteOptions::parse(&query, None));
+}
