@@ -7,21 +7,33 @@ use std::path::Path;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// The processes among those in `proc` that are shims of the containerd at `socket` and have lost
-/// their bundle.
-pub fn abandoned(proc: &Path, socket: &Path) -> Vec<i32> {
+/// The processes among those in `proc` that are shims of the containerd at `socket`, each with the
+/// id of what it runs.
+pub fn running(proc: &Path, socket: &Path) -> Vec<(i32, String)> {
     let entries = std::fs::read_dir(proc).into_iter().flatten().flatten();
     let pids = entries.filter_map(|e| e.file_name().to_str()?.parse::<i32>().ok());
-    pids.filter(|pid| is_abandoned(&proc.join(pid.to_string()), socket)).collect()
+    pids.filter_map(|pid| Some((pid, id(&proc.join(pid.to_string()), socket)?))).collect()
 }
 
-fn is_abandoned(process: &Path, socket: &Path) -> bool {
+/// Those that have lost their bundle.
+pub fn abandoned(proc: &Path, socket: &Path) -> Vec<i32> {
+    let all = running(proc, socket).into_iter().map(|(pid, _)| pid);
+    all.filter(|pid| is_abandoned(&proc.join(pid.to_string()), socket)).collect()
+}
+
+/// The id a shim of this runtime was started with; `None` for every other process.
+fn id(process: &Path, socket: &Path) -> Option<String> {
     let words = std::fs::read(process.join("cmdline")).unwrap_or_default();
     let words: Vec<&str> = words.split(|b| *b == 0).filter_map(|w| std::str::from_utf8(w).ok()).collect();
     let program = words.first().and_then(|p| Path::new(p).file_name()).unwrap_or_default();
-    let is_ours = words.windows(2).any(|w| w[0] == "-address" && Path::new(w[1]) == socket);
-    program.to_string_lossy().starts_with("containerd-shim-")
-        && is_ours
+    let flag = |name: &str| words.windows(2).find(|w| w[0] == name).map(|w| w[1]);
+    let is_ours = program.to_string_lossy().starts_with("containerd-shim-")
+        && flag("-address").is_some_and(|address| Path::new(address) == socket);
+    is_ours.then(|| flag("-id").unwrap_or_default().to_owned())
+}
+
+fn is_abandoned(process: &Path, socket: &Path) -> bool {
+    id(process, socket).is_some()
         && std::fs::read_link(process.join("cwd")).is_ok_and(|cwd| cwd.to_string_lossy().ends_with(" (deleted)"))
 }
 
