@@ -32,6 +32,7 @@ pub mod cron_job;
 pub mod csi_driver;
 pub mod csi_node;
 pub mod csi_storage_capacity;
+pub mod custom_resource_definition;
 pub mod daemon_set;
 pub mod deployment;
 mod differences;

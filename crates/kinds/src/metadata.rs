@@ -1,5 +1,6 @@
 //! Rules about `metadata` that hold for every kind, read off the tree.
 
+use api::meta::apis::meta::v1::ObjectMeta;
 use machinery::field::{FieldErrors, Path};
 use machinery::names;
 use serde_json::Value;
@@ -51,6 +52,27 @@ pub fn validate(shape: &Shape, rule: NameRule, object: &Value, errors: &mut Fiel
         (false, true) => {}
     }
     validate_values(metadata, &path, errors);
+}
+
+/// The mistakes in the metadata of an object that is embedded in another.
+pub fn validate_embedded(metadata: &Value, path: &Path, errors: &mut FieldErrors) {
+    if let Err(status) = crate::view::read::<ObjectMeta>(metadata) {
+        errors.invalid(path, metadata.clone(), status.message.clone());
+        return;
+    }
+    let (generate, name) = (text(metadata, "generateName"), text(metadata, "name"));
+    for (field, value) in [("generateName", generate), ("name", name)] {
+        for message in names::path_segment(value) {
+            errors.invalid(&path.child(field), value, message);
+        }
+    }
+    let namespace = text(metadata, "namespace");
+    if !namespace.is_empty() {
+        for message in names::dns1123_label(namespace) {
+            errors.invalid(&path.child("namespace"), namespace, message);
+        }
+    }
+    validate_values(metadata, path, errors);
 }
 
 /// The mistakes in a change of `metadata`.
