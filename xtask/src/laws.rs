@@ -115,6 +115,7 @@ mod tests {
             "crates/host/",
             "crates/net/src/nft.rs",
             "crates/pintle/src/commands/up.rs",
+            "crates/demo/src/",
             "crates/e2e/src/",
             "crates/apiserver/build.rs",
         ];

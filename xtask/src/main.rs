@@ -1,7 +1,6 @@
 //! Developer tool: generate, tidy, bench and fixtures.
 
 mod bench;
-mod demo;
 #[cfg(test)]
 mod laws;
 mod schema;
@@ -12,13 +11,11 @@ fn main() -> anyhow::Result<()> {
     let (command, rest) = args.split_first().map_or(("help", &[] as &[String]), |(c, rest)| (c.as_str(), rest));
     match command {
         "bench" => bench::run(rest),
-        "image" => demo::image(rest),
-        "demo" => demo::run(rest),
         "schema" => schema::run(rest),
         "tidy" => tidy::run(),
         _ => {
             println!(
-                "cargo xtask COMMAND\n\n  bench [--quick] [--only-chain|--only-load|--only-pods|--only-watches]   figures of this machine beside the budget; of one part\n  demo                 start a cluster and show a Deployment becoming Ready\n  image nginx|busybox NAME FILE   write a test image as an OCI archive\n  schema --facts DIR   write the schema table of the built-in kinds\n  tidy                 check what no compiler checks"
+                "cargo xtask COMMAND\n\n  bench [--quick] [--only-chain|--only-load|--only-pods|--only-watches]   figures of this machine beside the budget; of one part\n  schema --facts DIR   write the schema table of the built-in kinds\n  tidy                 check what no compiler checks"
             );
             Ok(())
         }

@@ -7,9 +7,10 @@
 //! * The same seed gives the same run to the last byte. [tests/simulation.rs:
 //!   the_same_seed_gives_the_same_trace]
 
+pub use demo::images;
+
 pub mod clients;
 pub mod cluster;
-pub mod images;
 pub mod manifests;
 pub mod registry;
 pub mod runtime;

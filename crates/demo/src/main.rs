@@ -2,16 +2,14 @@
 //! comes back through the Service's address.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
-use e2e::images;
+use demo::images;
 use host::containerd;
 use host::layout::Layout;
 use host::process::ProcessId;
-
-use crate::tidy::root;
 
 /// No registry has it: it is made here and imported.
 const IMAGE: &str = "pintle.invalid/demo/nginx:1";
@@ -47,8 +45,21 @@ spec:
   - {name: http, port: 80, targetPort: http}
 "#;
 
+fn main() -> Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match args.split_first() {
+        Some((command, rest)) if command == "image" => image(rest),
+        _ => run(&args),
+    }
+}
+
+/// The repository's root.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
 /// Starts the cluster unless it runs, then the demo.
-pub fn run(args: &[String]) -> Result<()> {
+fn run(args: &[String]) -> Result<()> {
     let layout = Layout::default();
     let pintle = root().join("target/release/pintle");
     if ProcessId::load_alive(&layout.pid()).is_none() {
@@ -90,7 +101,7 @@ pub fn run(args: &[String]) -> Result<()> {
 }
 
 /// Writes a test image as an archive: `image nginx NAME FILE`.
-pub fn image(args: &[String]) -> Result<()> {
+fn image(args: &[String]) -> Result<()> {
     let [which, name, file] = args else { bail!("image nginx|busybox NAME FILE") };
     let image = match which.as_str() {
         "nginx" => images::nginx(name)?,
