@@ -1,18 +1,25 @@
 //! Log lines on standard error, as text.
 
-use tracing_subscriber::EnvFilter;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{fmt, registry};
+
+/// Libraries that say too much.
+const TALKATIVE: [&str; 4] = ["hyper", "h2", "rustls", "tonic"];
 
 /// Starts logging at upstream's verbosity levels: 0 to 1 warnings, 2 to 3 information, 4 and 5
 /// debugging, above that everything. A second call changes nothing.
 pub fn start(verbosity: u8) {
     let level = match verbosity {
-        0..=1 => "warn",
-        2..=3 => "info",
-        4..=5 => "debug",
-        _ => "trace",
+        0..=1 => LevelFilter::WARN,
+        2..=3 => LevelFilter::INFO,
+        4..=5 => LevelFilter::DEBUG,
+        _ => LevelFilter::TRACE,
     };
-    let filter = EnvFilter::new(format!("{level},hyper=warn,h2=warn,rustls=warn,tonic=warn"));
-    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false);
+    let filter = Targets::new().with_default(level).with_targets(TALKATIVE.map(|name| (name, LevelFilter::WARN)));
+    let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(false);
     // An earlier subscriber stays.
-    let _ = subscriber.try_init();
+    let _ = registry().with(filter).with(lines).try_init();
 }
