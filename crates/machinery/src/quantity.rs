@@ -73,6 +73,11 @@ impl Quantity {
         ceil(self.nano, 1_000_000)
     }
 
+    /// The amount as a double, which may lose digits.
+    pub fn approximate(&self) -> f64 {
+        self.nano as f64 / ONE as f64
+    }
+
     /// The family of suffixes it prints with.
     pub fn format(&self) -> Format {
         self.format

@@ -6,6 +6,7 @@ mod figures;
 mod load;
 mod pods;
 mod process;
+mod rules;
 mod scan;
 mod watch;
 
@@ -37,12 +38,18 @@ pub fn run(args: &[String]) -> Result<()> {
         println!("{}", figures.table());
         return Ok(());
     }
+    if has("--only-rules") {
+        rules::run(&clock, &mut figures)?;
+        println!("{}", figures.table());
+        return Ok(());
+    }
     if has("--only-load") {
         runtime.block_on(server_alone(&clock, if quick { 500 } else { 5000 }, &mut figures))?;
         println!("{}", figures.table());
         return Ok(());
     }
     if !only_pods {
+        rules::run(&clock, &mut figures).context("rules")?;
         chain::run(&clock, if quick { 1000 } else { 10_000 }, &mut figures).context("chain")?;
         let objects = if quick { 30_000 } else { 300_000 };
         runtime.block_on(scan::run(&clock, objects, &mut figures)).context("scan")?;
