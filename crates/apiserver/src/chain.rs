@@ -20,7 +20,7 @@ use transport::{Body, ReadError, Response};
 use crate::audit::causes::{self, Causes};
 use crate::authn;
 use crate::authz::Decision;
-use crate::encode::negotiate::{self, Accepted, Offer};
+use crate::encode::negotiate::{self, Accepted, Format, Offer};
 use crate::registry::catalogue::Resource;
 use crate::request::{Query, RequestInfo};
 use crate::server::ApiServer;
@@ -280,12 +280,21 @@ impl Call {
         // As error texts call the objects: the name of the package that has the type, and the type's.
         let of = || {
             let found = self.server.catalogue.find(&self.info.group, &self.info.version, &self.info.resource);
-            let shape = found.map(|resource| resource.shape());
+            let shape = found.as_ref().map(|resource| resource.shape());
             let (group, kind) = shape.map_or(("", ""), |shape| (shape.group, shape.kind));
             let package = group.split('.').next().filter(|part| !matches!(*part, "" | "events")).unwrap_or("core");
             format!("{package}.{kind}")
         };
-        negotiate::of_request(&self.headers, &self.query, offer, of)
+        let accepted = negotiate::of_request(&self.headers, &self.query, offer, false, of)?;
+        // Whether it is a custom kind is only looked up where that makes a difference.
+        if accepted.format != Format::Protobuf || offer == Offer::Plain || !self.is_custom() {
+            return Ok(accepted);
+        }
+        negotiate::of_request(&self.headers, &self.query, offer, true, of)
+    }
+
+    fn is_custom(&self) -> bool {
+        self.resource().is_ok_and(|resource| resource.kind.is_custom())
     }
 
     /// What the body is written in.

@@ -57,7 +57,14 @@ async fn main(call: &Call, resource: &Resource) -> status::Result<Response> {
     let verb = call.info.verb.as_str();
     let needs_name = matches!(verb, "get" | "update" | "patch" | "delete");
     let named = !call.info.name.is_empty();
-    if !resource.shape().verbs.contains(&verb) || (needs_name && !named) || (verb == "create" && named) {
+    // What is being deleted together with its definition can still be changed, so that finalizers end.
+    let ends = resource.shape().is_ending;
+    if ends && verb == "create" {
+        return Err(resource.ending());
+    }
+    let changes = ends && matches!(verb, "update" | "patch");
+    let known = changes || resource.shape().verbs.contains(&verb);
+    if !known || (needs_name && !named) || (verb == "create" && named) {
         return not_allowed(call, resource);
     }
     match verb {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use kinds::User;
 use kinds::kind::ClusterOptions;
+use kinds::{SharedKind, User};
 use machinery::status;
 use stdx::SharedClock;
 use stdx::shutdown::Stage;
@@ -22,6 +22,7 @@ use crate::authz::Authorizer;
 use crate::bootstrap::{self, aggregation};
 use crate::cacher::{Cachers, Limits, Stores};
 use crate::chain;
+use crate::crd;
 use crate::discovery::Discovery;
 use crate::fairness::Fairness;
 use crate::health::{Check, Health};
@@ -103,7 +104,8 @@ impl ApiServer {
         }
         authenticators.push(security.tokens.clone());
         let bootstrapped = Arc::new(AtomicBool::new(false));
-        let openapi = OpenApi::new(kinds::ALL, config.version.as_str(), config.clock.clone());
+        let built_in = || kinds::ALL.iter().copied().map(SharedKind::from);
+        let openapi = OpenApi::new(built_in(), config.version.as_str(), config.clock.clone());
         let server = Arc::new(Self {
             clock: config.clock,
             rng: config.rng,
@@ -118,7 +120,7 @@ impl ApiServer {
             fairness: Fairness::default(),
             metrics: Metrics::default(),
             openapi,
-            discovery: Discovery::new(kinds::ALL, config.address.clone()),
+            discovery: Discovery::new(built_in(), config.address.clone()),
             panics: AtomicU64::new(0),
             authenticators,
             kubelet_client: config.kubelet_client,
@@ -136,6 +138,7 @@ impl ApiServer {
         aggregation::settle(&door, &rbac).await;
         let follow = aggregation::run(door, rbac, server.cachers.clone(), server.clock.clone(), stage.clone());
         stage.spawn(follow);
+        crd::start(&server).await?;
         bootstrapped.store(true, Ordering::Release);
         Ok(server)
     }

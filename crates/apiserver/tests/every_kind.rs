@@ -58,7 +58,10 @@ fn walks(server: &Server) -> Vec<Walk<'_>> {
         assert_eq!(fixture.status.is_some(), kind.shape().has_status, "{title}: a status to change");
         Walk { server, kind: *kind, fixture, title }
     };
-    let found: Vec<Walk> = ALL.iter().map(walk).collect();
+    // The server itself writes the status of a definition, and keeps it until its objects are gone: it has
+    // tests of its own (`custom_resources.rs`).
+    let walked = |kind: &&&'static dyn AnyKind| kind.shape().kind != "CustomResourceDefinition";
+    let found: Vec<Walk> = ALL.iter().filter(walked).map(walk).collect();
     assert!(fixtures.is_empty(), "no kind for {:?}", fixtures.keys());
     found
 }

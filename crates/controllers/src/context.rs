@@ -17,7 +17,7 @@ use stdx::shutdown::Stage;
 use stdx::{Rng, SharedClock};
 
 use crate::service_pods;
-use crate::views::{BareView, BudgetView, LeaseView, NodeView, PodView, SelectorView, ServiceView};
+use crate::views::{BareView, BudgetView, DefinitionView, LeaseView, NodeView, PodView, SelectorView, ServiceView};
 use crate::writer::Writer;
 use crate::{Identities, Options};
 
@@ -46,6 +46,7 @@ struct Shared {
     config_maps: OnceLock<Informer<BareView>>,
     leases: OnceLock<Informer<LeaseView>>,
     budgets: OnceLock<Informer<BudgetView>>,
+    definitions: OnceLock<Informer<DefinitionView>>,
     waits: OnceLock<Publisher>,
 }
 
@@ -78,6 +79,7 @@ impl Context {
             config_maps: OnceLock::new(),
             leases: OnceLock::new(),
             budgets: OnceLock::new(),
+            definitions: OnceLock::new(),
             waits: OnceLock::new(),
         };
         Self { clock, rng, options: Arc::new(options), stage, shared: Arc::new(shared) }
@@ -201,8 +203,31 @@ impl Context {
             ("apps", "replicasets") => attach(&self.replica_sets(), tell),
             ("policy", "poddisruptionbudgets") => attach(&self.budgets(), tell),
             ("discovery.k8s.io", "endpointslices") => attach(&self.slices(), tell),
+            ("apiextensions.k8s.io", "customresourcedefinitions") => attach(&self.definitions(), tell),
             _ => attach(&self.begin(self.builder::<BareView>(resource.clone()).without_json()), tell),
         }
+    }
+
+    /// Follows the metadata of a custom resource until the stage ends, which ends with the resource. The future
+    /// ends when the cache is filled.
+    pub(crate) fn follow_custom(
+        &self,
+        resource: &Resource,
+        stage: &Stage,
+        tell: impl Fn(&Meta, bool) + Send + Sync + 'static,
+    ) -> BoxFuture<'static, ()> {
+        let builder = self.builder::<BareView>(resource.clone()).metadata_only().without_json();
+        let informer = builder.start(self.clock.clone(), self.rng.clone(), stage);
+        informer.subscribe(move |change| tell(&change.object().meta, matches!(change, Change::Deleted(_))));
+        Box::pin(informer.synced())
+    }
+
+    /// The definitions of custom resources.
+    pub(crate) fn definitions(&self) -> Informer<DefinitionView> {
+        let resource =
+            Resource::new("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", false);
+        let start = || self.begin(self.builder::<DefinitionView>(resource).without_json());
+        self.shared.definitions.get_or_init(start).clone()
     }
 
     /// Publishes what controllers wait for.

@@ -287,6 +287,51 @@ pub(crate) struct LeaseSpec {
     pub renew_time: Option<Timestamp>,
 }
 
+/// A CustomResourceDefinition: which resource it brings, and whether that is served.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct DefinitionView {
+    pub spec: DefinitionSpec,
+    pub status: DefinitionStatus,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct DefinitionSpec {
+    pub group: String,
+    pub scope: String,
+    pub names: DefinitionNames,
+    pub versions: Vec<DefinitionVersion>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct DefinitionNames {
+    pub plural: String,
+    pub kind: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct DefinitionVersion {
+    pub name: String,
+    pub served: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct DefinitionStatus {
+    pub conditions: Vec<DefinitionCondition>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct DefinitionCondition {
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub status: String,
+}
+
 /// An object for tests, from its JSON.
 #[cfg(test)]
 pub(crate) fn cached<V: serde::de::DeserializeOwned>(object: &serde_json::Value) -> Cached<V> {

@@ -11,12 +11,12 @@ use serde_json::{Map, Value};
 
 use crate::kind::{AnyKind, Cell, Claim, Claims, Column, Ctx, Fields, Finished, Kind, RowConditions};
 use crate::metadata;
-use crate::shape::{Keep, Shape};
+use crate::shape::{AnyShape, Keep};
 use crate::view;
 
 impl<K: Kind> AnyKind for K {
-    fn shape(&self) -> &'static Shape {
-        const { &K::SHAPE }
+    fn shape(&self) -> AnyShape<'_> {
+        K::SHAPE
     }
 
     fn schema(&self) -> schema::Type {
@@ -61,15 +61,15 @@ impl<K: Kind> AnyKind for K {
     }
 
     fn prepare_create(&self, ctx: &Ctx, object: &mut Value) -> status::Result<()> {
-        prepare_create(self.shape(), object);
+        prepare_create(&self.shape(), object);
         view::edit(object, |view: &mut K::Object| <K as Kind>::prepare_create(ctx, view))
     }
 
     fn prepare_update(&self, ctx: &Ctx, new: &mut Value, old: &Value) -> status::Result<()> {
         let old_view: K::Object = view::read(old)?;
-        keep_from_old(self.shape(), ctx.subresource, new, old);
+        keep_from_old(&self.shape(), ctx.subresource, new, old);
         view::edit(new, |view: &mut K::Object| <K as Kind>::prepare_update(ctx, view, &old_view))?;
-        move_generation(self.shape(), &self.schema(), ctx.subresource, new, old);
+        move_generation(&self.shape(), &self.schema(), ctx.subresource, new, old);
         Ok(())
     }
 
@@ -88,8 +88,8 @@ impl<K: Kind> AnyKind for K {
         let shape = self.shape();
         let old_view: Option<K::Object> = old.map(view::read).transpose()?;
         match old {
-            None => prepare_create(shape, new),
-            Some(old) => keep_from_old(shape, ctx.subresource, new, old),
+            None => prepare_create(&shape, new),
+            Some(old) => keep_from_old(&shape, ctx.subresource, new, old),
         }
         let missing = missing::<K>(new);
         let managed = take_managed_fields(new);
@@ -103,7 +103,7 @@ impl<K: Kind> AnyKind for K {
             put_managed_fields(new, managed);
         }
         if let Some(old) = old {
-            move_generation(shape, &self.schema(), ctx.subresource, new, old);
+            move_generation(&shape, &self.schema(), ctx.subresource, new, old);
         }
         Ok(Finished {
             errors: validate::<K>(ctx, new, &view, old.zip(old_view.as_ref()), missing),
@@ -146,8 +146,8 @@ impl<K: Kind> AnyKind for K {
         <K as Kind>::unknown_field(field)
     }
 
-    fn columns(&self) -> &'static [Column] {
-        <K as Kind>::columns().columns
+    fn columns(&self) -> Vec<Column<'_>> {
+        <K as Kind>::columns().columns.to_vec()
     }
 
     fn row(&self, object: &Value, now: Timestamp) -> status::Result<(Vec<Cell>, RowConditions)> {
@@ -258,7 +258,7 @@ fn put_managed_fields(object: &mut Value, managed: Value) {
     metadata_of(object).insert("managedFields".into(), managed);
 }
 
-fn prepare_create(shape: &Shape, object: &mut Value) {
+fn prepare_create(shape: &AnyShape<'_>, object: &mut Value) {
     if shape.has_status && !shape.status_on_create {
         root(object).remove("status");
     }
@@ -274,7 +274,7 @@ fn prepare_create(shape: &Shape, object: &mut Value) {
 }
 
 /// What the subresource (or its absence) may not write comes from the stored object.
-fn keep_from_old(shape: &Shape, subresource: &str, new: &mut Value, old: &Value) {
+fn keep_from_old(shape: &AnyShape<'_>, subresource: &str, new: &mut Value, old: &Value) {
     match subresource {
         "status" => {
             let kept = |key: &str| !matches!(key, "metadata" | "status" | "kind" | "apiVersion");
@@ -312,7 +312,7 @@ fn restore(map: &mut Map<String, Value>, key: &str, old: Option<&Value>) {
 }
 
 /// The generation grows when what the user wants changed.
-fn move_generation(shape: &Shape, schema: &Type, subresource: &str, new: &mut Value, old: &Value) {
+fn move_generation(shape: &AnyShape<'_>, schema: &Type, subresource: &str, new: &mut Value, old: &Value) {
     if !shape.has_generation || !is_main(subresource) {
         return;
     }

@@ -6,10 +6,18 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use machinery::field::FieldErrors;
 use machinery::status;
+use machinery::structural::open_api;
 use serde_json::Value;
 
 use crate::only::Part;
-use crate::shape::Shape;
+use crate::shape::{AnyShape, Shape};
+
+/// Which OpenAPI is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenApi {
+    V2,
+    V3,
+}
 
 /// Who asks, as authentication and impersonation decided.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -193,18 +201,18 @@ pub struct Finished {
 
 /// A column of the Table that `kubectl get` shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Column {
-    pub name: &'static str,
+pub struct Column<'a> {
+    pub name: &'a str,
     /// `string`, `integer`, `date`, …
-    pub kind: &'static str,
+    pub kind: &'a str,
     /// `name` for the name column, else empty.
-    pub format: &'static str,
-    pub description: &'static str,
+    pub format: &'a str,
+    pub description: &'a str,
     /// 0 always shown, 1 with `-o wide`.
     pub priority: i32,
 }
 
-impl Column {
+impl<'a> Column<'a> {
     /// The name column, with the description every kind gives it.
     pub const NAME: Self =
         Self { name: "Name", kind: "string", format: "name", description: "The object's name.", priority: 0 };
@@ -213,12 +221,12 @@ impl Column {
     pub const AGE: Self = Self::text("Age", "Time since the object was created.");
 
     /// A column of text that is always shown.
-    pub const fn text(name: &'static str, description: &'static str) -> Self {
+    pub const fn text(name: &'a str, description: &'a str) -> Self {
         Self { name, kind: "string", format: "", description, priority: 0 }
     }
 
     /// A column of whole numbers that is always shown.
-    pub const fn number(name: &'static str, description: &'static str) -> Self {
+    pub const fn number(name: &'a str, description: &'a str) -> Self {
         Self { name, kind: "integer", format: "", description, priority: 0 }
     }
 
@@ -238,7 +246,7 @@ pub type RowConditions = Vec<Value>;
 
 /// How a kind prints itself.
 pub struct Columns<T> {
-    pub columns: &'static [Column],
+    pub columns: &'static [Column<'static>],
     /// One cell per column; ages are relative to the time given.
     pub row: fn(&T, Timestamp) -> (Vec<Cell>, RowConditions),
 }
@@ -382,13 +390,33 @@ pub trait Kind: Send + Sync + 'static {
 /// status and the like, but name, uid, resourceVersion and timestamps of `metadata` are the write
 /// path's.
 pub trait AnyKind: Send + Sync + 'static {
-    fn shape(&self) -> &'static Shape;
+    fn shape(&self) -> AnyShape<'_>;
+
+    /// True for a kind that a CustomResourceDefinition brought.
+    fn is_custom(&self) -> bool {
+        false
+    }
+
+    /// What OpenAPI says of an object of a custom kind, whose head, and that of objects inside of it, are given;
+    /// null for kinds of the schema table.
+    fn openapi(&self, _form: OpenApi, _own: &open_api::Head, _embedded: &open_api::Head) -> Value {
+        Value::Null
+    }
 
     /// The schema of the whole object; encoding, decoding and patches are driven by it.
     fn schema(&self) -> machinery::schema::Type;
 
     /// Reads the typed view and writes it back: the tree stays as it was unless it does not fit.
     fn round_trip(&self, object: &mut Value) -> status::Result<()>;
+
+    /// Brings an object that was stored under an earlier schema, or comes from a conversion, into the form
+    /// of its schema today. What the program itself knows has only one.
+    ///
+    /// # Errors
+    /// 413 when defaults would make it too large.
+    fn refresh(&self, _object: &mut Value) -> status::Result<()> {
+        Ok(())
+    }
 
     /// Fills unset fields. Fails only when the tree does not fit the type.
     fn defaults(&self, ctx: &Ctx, object: &mut Value) -> status::Result<()>;
@@ -437,7 +465,7 @@ pub trait AnyKind: Send + Sync + 'static {
     /// The 400 text for a field selector that names an unknown field.
     fn unknown_field(&self, field: &str) -> String;
 
-    fn columns(&self) -> &'static [Column];
+    fn columns(&self) -> Vec<Column<'_>>;
 
     /// One row of the Table.
     fn row(&self, object: &Value, now: Timestamp) -> status::Result<(Vec<Cell>, RowConditions)>;

@@ -32,6 +32,7 @@ pub mod cron_job;
 pub mod csi_driver;
 pub mod csi_node;
 pub mod csi_storage_capacity;
+pub mod custom;
 pub mod custom_resource_definition;
 pub mod daemon_set;
 pub mod deployment;
@@ -74,6 +75,7 @@ pub mod service;
 pub mod service_account;
 pub mod service_cidr;
 pub mod shape;
+mod shared;
 pub mod stateful_set;
 mod storage;
 pub mod storage_class;
@@ -87,7 +89,8 @@ pub use kind::{
     AnyKind, Cell, Claim, ClaimKind, Claims, ClusterOptions, Column, Columns, Ctx, Fields, Finished, Kind,
     RowConditions, Selectable, User, Verb,
 };
-pub use shape::{Keep, Scope, Shape};
+pub use shape::{AnyShape, Keep, Names, Scope, Shape};
+pub use shared::SharedKind;
 
 /// Every kind, in the order discovery shows groups and resources.
 pub static ALL: &[&dyn AnyKind] = &[
@@ -131,6 +134,7 @@ pub static ALL: &[&dyn AnyKind] = &[
     &cluster_role::ClusterRole,
     &role_binding::RoleBinding,
     &role::Role,
+    &custom_resource_definition::CustomResourceDefinition,
     &csi_driver::CSIDriver,
     &csi_node::CSINode,
     &csi_storage_capacity::CSIStorageCapacity,

@@ -6,7 +6,7 @@ use machinery::names;
 use serde_json::Value;
 
 use crate::kind::Ctx;
-use crate::shape::Shape;
+use crate::shape::AnyShape;
 
 /// What all annotations of an object may take together, keys and values, in bytes.
 pub const ANNOTATIONS_LIMIT: usize = 256 * 1024;
@@ -22,7 +22,7 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 }
 
 /// The mistakes in `metadata` of a new object.
-pub fn validate(shape: &Shape, rule: NameRule, object: &Value, errors: &mut FieldErrors) {
+pub fn validate(shape: &AnyShape<'_>, rule: NameRule, object: &Value, errors: &mut FieldErrors) {
     let null = Value::Null;
     let metadata = object.get("metadata").unwrap_or(&null);
     let path = Path::new("metadata");
@@ -237,6 +237,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::Shape;
 
     const SHAPE: Shape = Shape::namespaced("", "v1", "Thing", "things");
 

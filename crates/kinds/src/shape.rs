@@ -34,12 +34,38 @@ pub struct Subresource {
 
 /// Where the `scale` subresource reads and writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ScalePaths {
+pub struct ScalePaths<'a> {
     /// JSON pointers.
-    pub spec_replicas: &'static str,
-    pub status_replicas: &'static str,
-    pub selector: &'static str,
+    pub spec_replicas: &'a str,
+    pub status_replicas: &'a str,
+    pub selector: &'a str,
 }
+
+/// Names that a kind brings along: written in the program, or read from a custom resource's definition.
+#[derive(Clone, Copy, Debug)]
+pub enum Names<'a> {
+    Written(&'static [&'static str]),
+    Read(&'a [String]),
+}
+
+impl<'a> Names<'a> {
+    /// Each of them, in order.
+    pub fn iter(self) -> impl Iterator<Item = &'a str> {
+        let (written, read): (&[&str], &[String]) = match self {
+            Self::Written(names) => (names, &[]),
+            Self::Read(names) => (&[], names),
+        };
+        written.iter().copied().chain(read.iter().map(String::as_str))
+    }
+}
+
+impl PartialEq for Names<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for Names<'_> {}
 
 /// What a delete does with dependents when the client does not say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,27 +79,34 @@ pub enum Propagation {
 /// Every verb of an ordinary resource, sorted.
 pub const ALL_VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
-/// A kind's data. Built by `const` chaining, for example
+/// The data of a kind that is written in the program. Built by `const` chaining, for example
 /// `Shape::namespaced("apps", "v1", "Deployment", "deployments").short(&["deploy"]).status()`.
+pub type Shape = AnyShape<'static>;
+
+/// The data of any kind; what a custom resource's definition says is borrowed from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct AnyShape<'a> {
     /// Empty for the core group.
-    pub group: &'static str,
-    pub version: &'static str,
-    pub kind: &'static str,
-    pub plural: &'static str,
-    pub singular: &'static str,
-    pub short_names: &'static [&'static str],
-    pub categories: &'static [&'static str],
+    pub group: &'a str,
+    pub version: &'a str,
+    pub kind: &'a str,
+    pub plural: &'a str,
+    pub singular: &'a str,
+    /// What lists of it are; empty for the kind with `List` behind it.
+    pub list_kind: &'a str,
+    pub short_names: Names<'a>,
+    pub categories: Names<'a>,
     pub scope: Scope,
     pub keep: Keep,
     /// Storage key prefix below `/registry/`, upstream's own (`services/specs`, `minions`, …).
-    pub prefix: &'static str,
+    pub prefix: &'a str,
     pub verbs: &'static [&'static str],
+    /// Its definition is being deleted: nothing is created any more.
+    pub is_ending: bool,
     /// Has a `status` subresource: create drops status, PUT keeps the old status, `/status` keeps
     /// everything else.
     pub has_status: bool,
-    pub scale: Option<ScalePaths>,
+    pub scale: Option<ScalePaths<'a>>,
     pub subresources: &'static [Subresource],
     /// `metadata.generation` starts at 1 and grows when anything but metadata and status changed.
     pub has_generation: bool,
@@ -86,7 +119,7 @@ pub struct Shape {
     /// Paths of field names that a write to `/status` does not own.
     pub status_resets: &'static [&'static [&'static str]],
     /// Other versions that the same objects are served in (`events.k8s.io/v1` of Event).
-    pub also_in: &'static [&'static str],
+    pub also_in: Names<'a>,
     /// PUT on an absent object creates it.
     pub create_on_update: bool,
     /// PUT without a resourceVersion overwrites.
@@ -95,32 +128,28 @@ pub struct Shape {
     /// A delete that ends the object answers with it as it was, not with a Status.
     pub answers_deleted: bool,
     /// Sent as a warning with every answer about this resource; empty for those without.
-    pub deprecation: &'static str,
+    pub deprecation: &'a str,
     /// Selectable fields that the watch cache indexes: lists and watches that name one do not look
     /// at all objects.
     pub indexed: &'static [&'static str],
 }
 
-impl Shape {
-    const fn base(
-        group: &'static str,
-        version: &'static str,
-        kind: &'static str,
-        plural: &'static str,
-        scope: Scope,
-    ) -> Self {
+impl<'a> AnyShape<'a> {
+    const fn base(group: &'a str, version: &'a str, kind: &'a str, plural: &'a str, scope: Scope) -> Self {
         Self {
             group,
             version,
             kind,
             plural,
             singular: "",
-            short_names: &[],
-            categories: &[],
+            list_kind: "",
+            short_names: Names::Written(&[]),
+            categories: Names::Written(&[]),
             scope,
             keep: Keep::Durable,
             prefix: plural,
             verbs: ALL_VERBS,
+            is_ending: false,
             has_status: false,
             scale: None,
             subresources: &[],
@@ -129,7 +158,7 @@ impl Shape {
             metadata_counts: &[],
             status_keeps: &[],
             status_resets: &[&["spec"]],
-            also_in: &[],
+            also_in: Names::Written(&[]),
             create_on_update: false,
             unconditional_update: true,
             propagation: Propagation::Background,
@@ -140,23 +169,18 @@ impl Shape {
     }
 
     /// A kind whose objects live in namespaces.
-    pub const fn namespaced(
-        group: &'static str,
-        version: &'static str,
-        kind: &'static str,
-        plural: &'static str,
-    ) -> Self {
+    pub const fn namespaced(group: &'a str, version: &'a str, kind: &'a str, plural: &'a str) -> Self {
         Self::base(group, version, kind, plural, Scope::Namespaced)
     }
 
     /// A kind whose objects belong to the cluster.
-    pub const fn cluster(group: &'static str, version: &'static str, kind: &'static str, plural: &'static str) -> Self {
+    pub const fn cluster(group: &'a str, version: &'a str, kind: &'a str, plural: &'a str) -> Self {
         Self::base(group, version, kind, plural, Scope::Cluster)
     }
 
     /// The singular name, as discovery prints it.
     #[must_use]
-    pub const fn singular(mut self, name: &'static str) -> Self {
+    pub const fn singular(mut self, name: &'a str) -> Self {
         self.singular = name;
         self
     }
@@ -199,19 +223,19 @@ impl Shape {
     /// Other versions that the same objects are served in.
     #[must_use]
     pub const fn also_in(mut self, versions: &'static [&'static str]) -> Self {
-        self.also_in = versions;
+        self.also_in = Names::Written(versions);
         self
     }
 
     #[must_use]
     pub const fn short(mut self, names: &'static [&'static str]) -> Self {
-        self.short_names = names;
+        self.short_names = Names::Written(names);
         self
     }
 
     #[must_use]
     pub const fn categories(mut self, names: &'static [&'static str]) -> Self {
-        self.categories = names;
+        self.categories = Names::Written(names);
         self
     }
 
@@ -222,7 +246,7 @@ impl Shape {
     }
 
     #[must_use]
-    pub const fn prefix(mut self, prefix: &'static str) -> Self {
+    pub const fn prefix(mut self, prefix: &'a str) -> Self {
         self.prefix = prefix;
         self
     }
@@ -249,7 +273,7 @@ impl Shape {
     }
 
     #[must_use]
-    pub const fn scale(mut self, paths: ScalePaths) -> Self {
+    pub const fn scale(mut self, paths: ScalePaths<'a>) -> Self {
         self.scale = Some(paths);
         self
     }
@@ -269,7 +293,7 @@ impl Shape {
 
     /// Warns whoever asks for the resource.
     #[must_use]
-    pub const fn deprecated(mut self, warning: &'static str) -> Self {
+    pub const fn deprecated(mut self, warning: &'a str) -> Self {
         self.deprecation = warning;
         self
     }
@@ -315,6 +339,11 @@ impl Shape {
             (true, "status") => self.status_resets,
             (true, _) => &[&["status"]],
         }
+    }
+
+    /// What a list of it says it is: `PodList`.
+    pub fn list_kind(&self) -> String {
+        if self.list_kind.is_empty() { format!("{}List", self.kind) } else { self.list_kind.to_owned() }
     }
 
     /// `apps/v1`, `v1`.

@@ -30,7 +30,7 @@ fn names_are_unique_and_shapes_make_sense() {
         if let Some(stored) = kind.stored_as() {
             assert_eq!(stored.shape().prefix, shape.prefix, "{name}");
         }
-        assert!(std::ptr::eq(kinds::find(shape.group, shape.version, shape.plural).expect("found").shape(), shape));
+        assert_eq!(kinds::find(shape.group, shape.version, shape.plural).expect("found").shape(), shape);
         assert_eq!(kinds::by_kind(shape.group, shape.version, shape.kind).expect("found").shape(), shape);
         assert_eq!(kind.schema().name(), shape.kind, "{name}");
     }

@@ -46,7 +46,7 @@ fn is_combining(c: char) -> bool {
 }
 
 /// A number as Go's JSON encoder writes it.
-pub(crate) fn float(number: f64) -> String {
+pub fn float(number: f64) -> String {
     let magnitude = number.abs();
     if magnitude == 0.0 || (1e-6..1e21).contains(&magnitude) {
         return format!("{number}");
@@ -59,7 +59,7 @@ pub(crate) fn float(number: f64) -> String {
 }
 
 /// A tree as Go prints it with `%v`: `map[a:1 b:[x y]]`.
-pub(crate) fn print(value: &Value) -> String {
+pub fn print(value: &Value) -> String {
     let mut out = String::new();
     print_to(&mut out, value);
     out

@@ -94,7 +94,7 @@ fn parts(clock: &SharedClock, count: usize) -> Result<Vec<(&'static str, f64)>> 
     let manager = Manager {
         name: "bench".into(),
         api_version: shape.api_version(),
-        also: &[],
+        also: Vec::new(),
         subresource: String::new(),
         reset: shape.resets(""),
         now,

@@ -2,6 +2,7 @@
 //! nowhere.
 
 mod chain;
+mod custom;
 mod figures;
 mod load;
 mod pods;
@@ -109,6 +110,7 @@ async fn all(clock: &SharedClock, quick: bool, only_pods: bool, mut figures: Fig
         "≤ 120 MB",
         Some(after.rss_mb() <= 120.0),
     );
+    custom::run(&client, pid, clock, &mut figures).await.context("custom resources")?;
     load::beyond(&client, pid, clock, count, &mut figures).await.context("beyond")?;
     cluster.stop().await?;
     watch::run(clock, &watch::Extent::new(quick), &mut figures).await.context("watches")?;

@@ -12,7 +12,8 @@ fn created(group: &str, version: &str, object: Value) -> Value {
     let mut object = tree(object, &schema, Strictness::Strict).expect("decodes").value;
     let now = "2026-01-02T03:04:05Z".parse().expect("a time");
     let reset: &[&[&str]] = &[&["status"]];
-    let manager = Manager { name: "kubectl".into(), api_version, also: &[], subresource: String::new(), reset, now };
+    let manager =
+        Manager { name: "kubectl".into(), api_version, also: Vec::new(), subresource: String::new(), reset, now };
     managed::update(None, &mut object, &schema, &manager);
     managed::expand(&mut object);
     object["metadata"]["managedFields"][0]["fieldsV1"].take()

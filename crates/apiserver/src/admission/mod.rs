@@ -50,7 +50,7 @@ pub fn default_plugins(parts: &Parts) -> Vec<Arc<dyn Plugin>> {
 
 /// The write that is asked about.
 pub struct Attributes<'a> {
-    pub kind: &'static dyn AnyKind,
+    pub kind: &'a dyn AnyKind,
     pub request: &'a RequestInfo,
     pub user: &'a User,
     /// Create, Update or Delete; `Update` also for patches.

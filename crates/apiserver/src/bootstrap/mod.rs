@@ -190,7 +190,7 @@ pub(crate) async fn send(
 
 /// Where an object is written and read.
 struct Place {
-    shape: &'static Shape,
+    shape: Shape,
     collection: String,
     object: String,
 }

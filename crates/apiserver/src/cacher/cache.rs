@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kinds::AnyKind;
+use kinds::SharedKind;
 use machinery::status::{self, Status};
 use parking_lot::RwLock;
 use stdx::SharedClock;
@@ -58,7 +58,7 @@ const LIST_TOO_OLD: &str = "The resourceVersion for the provided list is too old
 
 /// The cache of one kind.
 pub struct Cacher {
-    pub kind: &'static dyn AnyKind,
+    pub kind: SharedKind,
     store: Arc<dyn Store>,
     clock: SharedClock,
     limits: Limits,
@@ -74,24 +74,33 @@ struct State {
     /// Changes after this revision are all in the ring.
     floor: u64,
     watchers: Watchers,
+    /// Changes that came before what is stored has been read: of a cache that is being added.
+    early: Option<Vec<Early>>,
+    /// It is taken away: no watch begins.
+    ended: bool,
     /// Snapshots that paginated lists go on with.
     pages: VecDeque<(Instant, Snapshot)>,
 }
 
+/// The key of a change, its revision, and the object after it.
+type Early = (Arc<str>, u64, Option<Arc<CachedObject>>);
+
 impl Cacher {
     pub(super) fn new(
-        kind: &'static dyn AnyKind,
+        kind: SharedKind,
         store: Arc<dyn Store>,
         clock: SharedClock,
         limits: Limits,
         reached: watch::Receiver<u64>,
     ) -> Self {
         let state = State {
-            tables: Tables::new(kind.shape()),
+            tables: Tables::new(&kind.shape()),
             ring: VecDeque::new(),
             ring_bytes: 0,
             floor: 0,
             watchers: Watchers::default(),
+            early: None,
+            ended: false,
             pages: VecDeque::new(),
         };
         Self { kind, store, clock, limits, state: RwLock::new(state), reached }
@@ -179,7 +188,9 @@ impl Cacher {
             Some(after) => parts.backlog = state.backlog(after, &options)?,
             None => parts.snapshot = Some(state.snapshot(revision)),
         }
-        state.watchers.add(options.filter.clone(), sender);
+        if !state.ended {
+            state.watchers.add(options.filter.clone(), sender);
+        }
         drop(state);
         Ok(Watcher::new(options, parts))
     }
@@ -189,9 +200,24 @@ impl Cacher {
         self.state.read().watchers.len()
     }
 
+    /// From now on changes are kept until [`fill`](Self::fill) brings what was there before them.
+    pub(super) fn begin_filling(&self) {
+        self.state.write().early = Some(Vec::new());
+    }
+
+    /// Takes in the state at `revision` and the changes since.
+    pub(super) fn fill(&self, objects: Vec<Arc<CachedObject>>, revision: u64) {
+        self.replace(objects, revision);
+        // Changes wait for their turn here: none comes between those kept and the next.
+        let mut state = self.state.write();
+        for (key, revision, new) in state.early.take().unwrap_or_default() {
+            self.apply_to(&mut state, &key, revision, new);
+        }
+    }
+
     /// Begins anew with these objects at `revision`; all watches end.
     pub(super) fn replace(&self, objects: Vec<Arc<CachedObject>>, revision: u64) {
-        let mut tables = Tables::new(self.kind.shape());
+        let mut tables = Tables::new(&self.kind.shape());
         for object in &objects {
             tables.set(&object.key, Some(object));
         }
@@ -205,8 +231,19 @@ impl Cacher {
 
     /// Takes a change in and shows it to the watchers.
     pub(super) fn apply(&self, key: &Arc<str>, revision: u64, new: Option<Arc<CachedObject>>) {
-        let now = self.clock.now();
         let mut state = self.state.write();
+        match &mut state.early {
+            Some(early) => early.push((key.clone(), revision, new)),
+            None => self.apply_to(&mut state, key, revision, new),
+        }
+    }
+
+    fn apply_to(&self, state: &mut State, key: &Arc<str>, revision: u64, new: Option<Arc<CachedObject>>) {
+        // The state that it began with may have been read later.
+        if revision <= state.floor {
+            return;
+        }
+        let now = self.clock.now();
         let old = state.tables.set(key, new.as_ref());
         if old.is_none() && new.is_none() {
             return;
@@ -215,12 +252,14 @@ impl Cacher {
         state.watchers.deliver(&change);
         state.ring_bytes += change.cost();
         state.ring.push_back((now, change));
-        self.trim(&mut state, now);
+        self.trim(state, now);
     }
 
-    /// Ends all watches.
+    /// Ends all watches; none begins after that.
     pub(super) fn end(&self) {
-        self.state.write().watchers.clear();
+        let mut state = self.state.write();
+        state.ended = true;
+        state.watchers.clear();
     }
 
     /// Forgets what is too old, also where nothing changes.

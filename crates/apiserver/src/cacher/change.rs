@@ -95,6 +95,12 @@ impl Delivery {
         Self { what: What::Added, object, revision: 0, frames: None }
     }
 
+    /// The same event of the object in another form, which nobody shares.
+    #[must_use]
+    pub fn with(self, object: Arc<CachedObject>) -> Self {
+        Self { object, frames: None, ..self }
+    }
+
     /// The event in a form: what another watcher of the same change has made, else what `make` makes.
     ///
     /// # Errors

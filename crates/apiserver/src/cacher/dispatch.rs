@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
+use parking_lot::RwLock;
 use stdx::SharedClock;
 use stdx::clock::ClockExt;
 use stdx::shutdown::Stage;
 use storage::{Entry, Error, Event, RangeOptions, Signal, Store, WatchStream};
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 
 use super::cache::Cacher;
 use super::object::CachedObject;
@@ -24,10 +25,62 @@ const PAGE: usize = 500;
 /// How often what is too old is looked for where nothing changes.
 const TIDY: Duration = Duration::from_secs(60);
 
+/// Which cache a storage key belongs to.
+#[derive(Default)]
+pub(super) struct Routes {
+    /// By storage prefix: `pods`, `services/specs`, a custom resource's group and plural.
+    pub by_prefix: RwLock<HashMap<String, Arc<Cacher>>>,
+    /// Held while caches are filled from the store: one that is added then would miss what happens
+    /// between its state and that of the others.
+    pub filling: Mutex<()>,
+}
+
+impl Routes {
+    /// The cache a storage key belongs to, and the object's key in it.
+    fn find(&self, key: &[u8]) -> Option<(Arc<Cacher>, Arc<str>)> {
+        let rest = std::str::from_utf8(key).ok()?.strip_prefix(ROOT)?;
+        let routes = self.by_prefix.read();
+        // Prefixes have one or two parts.
+        let ends = rest.match_indices('/').map(|(at, _)| at).take(2);
+        for end in ends {
+            if let Some(cacher) = routes.get(&rest[..end]) {
+                return Some((cacher.clone(), rest[end + 1..].into()));
+            }
+        }
+        None
+    }
+
+    fn all(&self) -> Vec<Arc<Cacher>> {
+        self.by_prefix.read().values().cloned().collect()
+    }
+}
+
+/// Gives every entry stored below `/registry/` and the prefix to `take`; the revision whose state that is.
+pub(super) async fn each(store: &dyn Store, prefix: &str, mut take: impl FnMut(&Entry)) -> Result<u64, Error> {
+    let prefix = format!("{ROOT}{prefix}");
+    let mut options = RangeOptions { limit: PAGE, ..RangeOptions::default() };
+    loop {
+        let page = store.range(prefix.as_bytes(), options.clone()).await?;
+        options.revision = Some(page.revision);
+        options.start = page.entries.last().map(|last| [&last.key[..], &[0]].concat().into());
+        page.entries.iter().for_each(&mut take);
+        if !page.more {
+            return Ok(page.revision);
+        }
+    }
+}
+
+/// An object as a cache keeps it. What the cache has the same of it is shared.
+pub(super) fn read(cacher: &Cacher, key: &Arc<str>, entry: &Entry) -> Arc<CachedObject> {
+    let old = cacher.get(key);
+    // The key the map already has is shared.
+    let key = old.as_ref().map_or_else(|| key.clone(), |old| old.key.clone());
+    Arc::new(CachedObject::read(&*cacher.kind, key, entry, old.as_deref()))
+}
+
 pub(super) struct Dispatcher {
     pub store: Arc<dyn Store>,
-    /// By storage prefix, `pods`, `services/specs`.
-    pub cachers: HashMap<&'static str, Arc<Cacher>>,
+    pub routes: Arc<Routes>,
     pub reached: watch::Sender<u64>,
     pub clock: SharedClock,
 }
@@ -35,23 +88,17 @@ pub(super) struct Dispatcher {
 impl Dispatcher {
     /// Fills the caches with the store's state, and returns the watch that goes on from it.
     pub async fn begin(&self) -> Result<WatchStream, Error> {
-        let mut objects: HashMap<&'static str, Vec<Arc<CachedObject>>> = HashMap::new();
-        let mut options = RangeOptions { limit: PAGE, ..RangeOptions::default() };
-        let revision = loop {
-            let page = self.store.range(ROOT.as_bytes(), options.clone()).await?;
-            options.revision = Some(page.revision);
-            options.start = page.entries.last().map(|last| [&last.key[..], &[0]].concat().into());
-            for entry in &page.entries {
-                if let Some((prefix, cacher, key)) = self.route(&entry.key) {
-                    objects.entry(prefix).or_default().push(self.read(cacher, &key, entry));
-                }
-            }
-            if !page.more {
-                break page.revision;
+        let _turn = self.routes.filling.lock().await;
+        let mut objects: HashMap<String, Vec<Arc<CachedObject>>> = HashMap::new();
+        let take = |entry: &Entry| {
+            if let Some((cacher, key)) = self.routes.find(&entry.key) {
+                let of_kind = objects.entry(cacher.kind.shape().prefix.to_owned()).or_default();
+                of_kind.push(read(&cacher, &key, entry));
             }
         };
-        for (prefix, cacher) in &self.cachers {
-            cacher.replace(objects.remove(prefix).unwrap_or_default(), revision);
+        let revision = each(&*self.store, "", take).await?;
+        for cacher in self.routes.all() {
+            cacher.replace(objects.remove(cacher.kind.shape().prefix).unwrap_or_default(), revision);
         }
         self.reached.send_replace(revision);
         self.store.watch(ROOT.as_bytes(), revision)
@@ -60,7 +107,7 @@ impl Dispatcher {
     /// Follows the store until the stage stops or the store closes; then all watches end.
     pub async fn run(self, events: WatchStream, stage: Stage) {
         self.follow(events, &stage).await;
-        self.cachers.values().for_each(|cacher| cacher.end());
+        self.routes.all().iter().for_each(|cacher| cacher.end());
     }
 
     async fn follow(&self, mut events: WatchStream, stage: &Stage) {
@@ -83,7 +130,7 @@ impl Dispatcher {
                     }
                 },
                 () = &mut tidy => {
-                    self.cachers.values().for_each(|cacher| cacher.tidy());
+                    self.routes.all().iter().for_each(|cacher| cacher.tidy());
                     tidy = self.clock.sleep(TIDY);
                 }
             }
@@ -108,8 +155,8 @@ impl Dispatcher {
     fn take(&self, signal: Signal) {
         let revision = match signal {
             Signal::Event(Event { revision, key, entry, .. }) => {
-                if let Some((_, cacher, key)) = self.route(&key) {
-                    let new = entry.map(|entry| self.read(cacher, &key, &entry));
+                if let Some((cacher, key)) = self.routes.find(&key) {
+                    let new = entry.map(|entry| read(&cacher, &key, &entry));
                     cacher.apply(&key, revision, new);
                 }
                 revision
@@ -118,25 +165,5 @@ impl Dispatcher {
         };
         // After the change is in its cache and in the watchers' queues.
         self.reached.send_replace(revision);
-    }
-
-    fn read(&self, cacher: &Cacher, key: &Arc<str>, entry: &Entry) -> Arc<CachedObject> {
-        let old = cacher.get(key);
-        // The key the map already has is shared.
-        let key = old.as_ref().map_or_else(|| key.clone(), |old| old.key.clone());
-        Arc::new(CachedObject::read(cacher.kind, key, entry, old.as_deref()))
-    }
-
-    /// The cache a storage key belongs to, and the object's key in it.
-    fn route(&self, key: &[u8]) -> Option<(&'static str, &Arc<Cacher>, Arc<str>)> {
-        let rest = std::str::from_utf8(key).ok()?.strip_prefix(ROOT)?;
-        // Prefixes have one, two or three parts: `pods`, `services/specs`, a custom resource's group.
-        let ends = rest.match_indices('/').map(|(at, _)| at).take(3);
-        for end in ends {
-            if let Some((prefix, cacher)) = self.cachers.get_key_value(&rest[..end]) {
-                return Some((prefix, cacher, rest[end + 1..].into()));
-            }
-        }
-        None
     }
 }

@@ -8,6 +8,7 @@ use kinds::AnyKind;
 use machinery::schema::Type;
 use machinery::status::{self, Status};
 use machinery::{encode, managed, meta, proto};
+use parking_lot::Mutex;
 use serde_json::Value;
 use storage::Entry;
 
@@ -35,10 +36,15 @@ pub struct CachedObject {
     head: usize,
     /// The same in protobuf, without an envelope: made for the first reader that wants it.
     protobuf: OnceLock<Bytes>,
+    /// The same in other versions of a custom resource, for those who have asked.
+    forms: OnceLock<Box<Forms>>,
     /// Why the stored bytes could not be read. Such an object is there all the same: reading it is
     /// an error, never "not found", and nothing may take it for deleted.
     pub damage: Option<String>,
 }
+
+/// Forms of an object by their version.
+type Forms = Mutex<Vec<(String, Arc<CachedObject>)>>;
 
 /// The same object at the same revision; its content follows.
 impl PartialEq for CachedObject {
@@ -91,6 +97,37 @@ impl CachedObject {
         self.protobuf.get()
     }
 
+    /// The object in another version, if somebody has asked for it.
+    pub fn other_form(&self, version: &str) -> Option<Arc<Self>> {
+        let forms = self.forms.get()?.lock();
+        forms.iter().find(|(of, _)| of == version).map(|(_, form)| form.clone())
+    }
+
+    /// Keeps the object in another version, which is the kind's, as a tree and as JSON.
+    pub fn keep_form(&self, version: &str, kind: &dyn AnyKind, tree: &Value, json: Vec<u8>) -> Arc<Self> {
+        let pairs =
+            |pairs: BTreeMap<String, String>| Arc::new(Pairs::new(pairs.iter().map(|(k, v)| (k.as_str(), v.as_str()))));
+        let form = Arc::new(Self {
+            key: self.key.clone(),
+            revision: self.revision,
+            create_revision: self.create_revision,
+            uid: self.uid.clone(),
+            labels: pairs(meta::labels(tree)),
+            fields: pairs(kind.fields(tree)),
+            owners: self.owners.clone(),
+            json: json.into(),
+            head: 0,
+            protobuf: OnceLock::new(),
+            forms: OnceLock::new(),
+            damage: None,
+        });
+        let mut forms = self.forms.get_or_init(Box::default).lock();
+        if forms.iter().all(|(of, _)| of != version) {
+            forms.push((version.to_owned(), form.clone()));
+        }
+        form
+    }
+
     /// What a walk over many objects knows it by. A damaged one passes everywhere.
     pub(super) fn marks(&self) -> Marks {
         if self.damage.is_some() { Marks::ALL } else { Marks::of(&self.labels, &self.fields) }
@@ -109,6 +146,11 @@ impl CachedObject {
                 return Self::damaged(key, revision, create_revision, damage);
             }
         };
+        let custom = kind.is_custom().then(|| refreshed(kind, &entry.value)).flatten();
+        let (tree, stored) = match &custom {
+            Some((tree, json)) => (tree, json.as_slice()),
+            None => (&tree, &entry.value[..]),
+        };
         let share = |pairs: BTreeMap<String, String>, old: Option<&Arc<Pairs>>| {
             let pairs = Pairs::new(pairs.iter().map(|(k, v)| (k.as_str(), v.as_str())));
             match old {
@@ -119,15 +161,16 @@ impl CachedObject {
         let shape = kind.shape();
         let head = json::head(shape.kind, &shape.api_version());
         Self {
-            head: if entry.value.starts_with(head.as_bytes()) { head.len() } else { 0 },
+            head: if stored.starts_with(head.as_bytes()) { head.len() } else { 0 },
             revision,
             create_revision,
-            uid: meta::uid(&tree).to_owned(),
-            labels: share(meta::labels(&tree), previous.map(|p| &p.labels)),
-            fields: share(kind.fields(&tree), previous.map(|p| &p.fields)),
-            owners: meta::owner_references(&tree).iter().map(|owner| owner.uid.to_owned()).collect(),
-            json: encode::splice_resource_version(&entry.value, revision).into(),
+            uid: meta::uid(tree).to_owned(),
+            labels: share(meta::labels(tree), previous.map(|p| &p.labels)),
+            fields: share(kind.fields(tree), previous.map(|p| &p.fields)),
+            owners: meta::owner_references(tree).iter().map(|owner| owner.uid.to_owned()).collect(),
+            json: encode::splice_resource_version(stored, revision).into(),
             protobuf: OnceLock::new(),
+            forms: OnceLock::new(),
             damage: None,
             key,
         }
@@ -145,6 +188,7 @@ impl CachedObject {
             json: Bytes::new(),
             head: 0,
             protobuf: OnceLock::new(),
+            forms: OnceLock::new(),
             damage: Some(damage),
         }
     }
@@ -162,7 +206,17 @@ impl CachedObject {
             json: encode::splice_resource_version(&self.json, revision).into(),
             head: self.head,
             protobuf: OnceLock::new(),
+            forms: OnceLock::new(),
             damage: self.damage.clone(),
         }
     }
+}
+
+/// A stored custom resource in the form of its schema today, as a tree and as JSON; `None` when it has that
+/// form already.
+fn refreshed(kind: &dyn AnyKind, stored: &[u8]) -> Option<(Value, Vec<u8>)> {
+    let mut tree: Value = managed::from_slice(stored).ok()?;
+    kind.refresh(&mut tree).ok()?;
+    let json = encode::json(&tree, &kind.schema());
+    (json != stored).then_some((tree, json))
 }

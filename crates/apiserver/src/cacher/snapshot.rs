@@ -4,7 +4,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use imbl::OrdMap;
-use kinds::Shape;
+use kinds::AnyShape;
 use machinery::labels::Lookup as _;
 
 use super::object::CachedObject;
@@ -40,7 +40,7 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    pub fn new(shape: &Shape) -> Self {
+    pub fn new(shape: &AnyShape<'_>) -> Self {
         let indexes = shape.indexed.iter().map(|field| (*field, Index::new())).collect();
         Self { objects: Objects::new(), indexes, namespaced: shape.is_namespaced() }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use kinds::{Shape, config_map::ConfigMap, pod::Pod};
+use kinds::{AnyShape, config_map::ConfigMap, pod::Pod};
 use machinery::{fields, labels};
 use serde_json::{Value, json};
 use stdx::clock::ManualClock;
@@ -61,7 +61,7 @@ impl World {
         self.store.commit(op).await.expect("commits")
     }
 
-    async fn put(&self, shape: &Shape, object: Value) -> u64 {
+    async fn put(&self, shape: AnyShape<'_>, object: Value) -> u64 {
         let text = |pointer| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         let key = shape.key(text("/metadata/namespace"), text("/metadata/name"));
         self.write(key, Some(object.to_string().into_bytes())).await.revision

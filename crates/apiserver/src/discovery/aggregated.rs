@@ -17,28 +17,30 @@ fn group(group: &Group) -> Value {
         .versions
         .iter()
         .map(|v| {
-            let resources: Vec<Value> = v.kinds.iter().map(|k| resource(*k)).collect();
+            let resources: Vec<Value> = v.kinds.iter().map(|k| resource(&**k)).collect();
             json!({"version": v.name, "resources": resources, "freshness": "Current"})
         })
         .collect();
     json!({"metadata": metadata, "versions": versions})
 }
 
-fn resource(kind: &'static dyn AnyKind) -> Value {
+fn resource(kind: &dyn AnyKind) -> Value {
     let shape = kind.shape();
     let mut verbs = shape.verbs.to_vec();
-    verbs.sort_unstable();
+    if !kind.is_custom() {
+        verbs.sort_unstable();
+    }
     let mut out = json!({
         "resource": shape.plural,
         // The empty group and version are those of the document's own place.
         "responseKind": {"group": "", "version": "", "kind": shape.kind},
         "scope": if shape.is_namespaced() { "Namespaced" } else { "Cluster" },
-        "singularResource": singular(shape),
+        "singularResource": singular(&shape),
         "verbs": verbs,
     });
     put_list(&mut out, "shortNames", shape.short_names);
     put_list(&mut out, "categories", shape.categories);
-    let subs: Vec<Value> = subresources(shape)
+    let subs: Vec<Value> = subresources(&shape)
         .into_iter()
         .map(|s| {
             json!({

@@ -21,7 +21,7 @@ pub(super) fn group_list(groups: &[Group]) -> Value {
 
 /// `/apis/GROUP`, and an entry of the list (`root` false).
 pub(super) fn group(group: &Group, root: bool) -> Value {
-    let version = |v: &Version| json!({"groupVersion": group_version(group.name, v.name), "version": v.name});
+    let version = |v: &Version| json!({"groupVersion": group_version(&group.name, &v.name), "version": v.name});
     let mut out = if root { json!({"kind": "APIGroup", "apiVersion": "v1"}) } else { json!({}) };
     out["name"] = json!(group.name);
     out["versions"] = group.versions.iter().map(version).collect();
@@ -33,20 +33,22 @@ pub(super) fn group(group: &Group, root: bool) -> Value {
 
 /// `/api/v1`, `/apis/GROUP/VERSION`.
 pub(super) fn resources(group: &str, version: &Version) -> Value {
-    let mut out = json!({"kind": "APIResourceList", "groupVersion": group_version(group, version.name)});
+    let mut out = json!({"kind": "APIResourceList", "groupVersion": group_version(group, &version.name)});
     if !group.is_empty() {
         out["apiVersion"] = json!("v1");
     }
-    out["resources"] = version.kinds.iter().flat_map(|kind| entries(*kind)).collect();
+    out["resources"] = version.kinds.iter().flat_map(|kind| entries(&**kind)).collect();
     out
 }
 
-fn entries(kind: &'static dyn AnyKind) -> Vec<Value> {
+fn entries(kind: &dyn AnyKind) -> Vec<Value> {
     let shape = kind.shape();
     let mut verbs = shape.verbs.to_vec();
-    verbs.sort_unstable();
+    if !kind.is_custom() {
+        verbs.sort_unstable();
+    }
     let mut main = json!({
-        "name": shape.plural, "singularName": super::singular(shape), "namespaced": shape.is_namespaced(),
+        "name": shape.plural, "singularName": super::singular(&shape), "namespaced": shape.is_namespaced(),
         "kind": shape.kind, "verbs": verbs,
     });
     put_list(&mut main, "shortNames", shape.short_names);
@@ -55,7 +57,7 @@ fn entries(kind: &'static dyn AnyKind) -> Vec<Value> {
         main["storageVersionHash"] = json!(hash);
     }
     let mut out = vec![main];
-    for sub in subresources(shape) {
+    for sub in subresources(&shape) {
         let mut entry = json!({
             "name": format!("{}/{}", shape.plural, sub.name), "singularName": "",
             "namespaced": shape.is_namespaced(), "kind": sub.kind, "verbs": sub.verbs,

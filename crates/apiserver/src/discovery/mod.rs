@@ -7,12 +7,15 @@
 //!  /api/v1, /apis/G/V                       resources of one version
 //! ```
 
-use std::sync::OnceLock;
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, header};
-use kinds::{AnyKind, Keep, Shape};
+use kinds::{AnyKind, AnyShape, Keep, Names, SharedKind};
+use machinery::version::rank;
 use machinery::{encode, proto, status};
+use parking_lot::RwLock;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -56,72 +59,51 @@ const FORMS: &[&str] = &["application/vnd.kubernetes.protobuf", "application/yam
 
 /// One version of a group with its kinds, sorted by plural.
 pub(crate) struct Version {
-    pub(crate) name: &'static str,
-    pub(crate) kinds: Vec<&'static dyn AnyKind>,
+    pub(crate) name: String,
+    pub(crate) kinds: Vec<SharedKind>,
 }
 
 /// One group with its versions, the preferred one first.
 pub(crate) struct Group {
-    pub(crate) name: &'static str,
+    pub(crate) name: String,
     pub(crate) versions: Vec<Version>,
 }
 
 /// The kinds as groups and versions, in upstream's order.
-pub(crate) fn groups(kinds: &[&'static dyn AnyKind]) -> Vec<Group> {
-    let mut groups: Vec<Group> = Vec::new();
+pub(crate) fn groups(kinds: impl IntoIterator<Item = SharedKind>) -> Vec<Group> {
+    let mut groups: BTreeMap<String, BTreeMap<String, Vec<SharedKind>>> = BTreeMap::new();
     for kind in kinds {
-        let shape = kind.shape();
-        let at = groups.iter().position(|g| g.name == shape.group).unwrap_or_else(|| {
-            groups.push(Group { name: shape.group, versions: Vec::new() });
-            groups.len() - 1
-        });
-        let versions = &mut groups[at].versions;
-        let at = versions.iter().position(|v| v.name == shape.version).unwrap_or_else(|| {
-            versions.push(Version { name: shape.version, kinds: Vec::new() });
-            versions.len() - 1
-        });
-        versions[at].kinds.push(*kind);
+        let (group, version) = (kind.shape().group.to_owned(), kind.shape().version.to_owned());
+        groups.entry(group).or_default().entry(version).or_default().push(kind);
     }
-    let place = |name: &str| ORDER.iter().position(|o| *o == name).unwrap_or(ORDER.len());
-    groups.sort_by_key(|g| (place(g.name), g.name));
-    for group in &mut groups {
-        group.versions.sort_by_key(|v| std::cmp::Reverse(rank(v.name)));
-        for version in &mut group.versions {
-            version.kinds.sort_by_key(|k| k.shape().plural);
-        }
-    }
+    let version = |(name, mut kinds): (String, Vec<SharedKind>)| {
+        kinds.sort_by(|a, b| a.shape().plural.cmp(b.shape().plural));
+        Version { name, kinds }
+    };
+    let group = |(name, versions): (String, BTreeMap<_, _>)| {
+        let mut versions: Vec<Version> = versions.into_iter().map(version).collect();
+        versions.sort_by_key(|v| std::cmp::Reverse(rank(&v.name)));
+        Group { name, versions }
+    };
+    let mut groups: Vec<Group> = groups.into_iter().map(group).collect();
+    groups.sort_by_key(|g| ORDER.iter().position(|o| *o == g.name).unwrap_or(ORDER.len()));
     groups
 }
 
-/// How mature a version is: `v2` > `v1` > `v1beta2` > `v1beta1` > `v1alpha1` > anything else.
-fn rank(version: &str) -> (u8, u32, u32) {
-    let number = |text: &str| text.parse::<u32>().ok();
-    let Some(rest) = version.strip_prefix('v') else { return (0, 0, 0) };
-    for (word, maturity) in [("alpha", 1), ("beta", 2)] {
-        if let Some((major, minor)) = rest.split_once(word) {
-            return match (number(major), number(minor)) {
-                (Some(major), Some(minor)) => (maturity, major, minor),
-                _ => (0, 0, 0),
-            };
-        }
-    }
-    number(rest).map_or((0, 0, 0), |major| (3, major, 0))
-}
-
 /// A subresource as both forms of discovery show it.
-pub(crate) struct Sub {
+pub(crate) struct Sub<'a> {
     pub(crate) name: &'static str,
     /// Empty when they are the parent's.
     pub(crate) group: &'static str,
     pub(crate) version: &'static str,
-    pub(crate) kind: &'static str,
+    pub(crate) kind: &'a str,
     pub(crate) verbs: &'static [&'static str],
 }
 
 /// Every subresource of a kind, sorted.
-pub(crate) fn subresources(shape: &'static Shape) -> Vec<Sub> {
+pub(crate) fn subresources<'a>(shape: &AnyShape<'a>) -> Vec<Sub<'a>> {
     const GENERIC: &[&str] = &["get", "patch", "update"];
-    let mut all: Vec<Sub> = shape
+    let mut all: Vec<Sub<'a>> = shape
         .subresources
         .iter()
         .map(|s| Sub { name: s.name, group: s.group, version: s.version, kind: s.kind, verbs: s.verbs })
@@ -137,7 +119,7 @@ pub(crate) fn subresources(shape: &'static Shape) -> Vec<Sub> {
 }
 
 /// What the kind's objects are stored as, hashed: a client that sees it change lists again.
-fn storage_version_hash(kind: &'static dyn AnyKind) -> Option<String> {
+fn storage_version_hash(kind: &dyn AnyKind) -> Option<String> {
     use base64::Engine as _;
     if kind.shape().keep == Keep::Virtual {
         return None;
@@ -149,9 +131,14 @@ fn storage_version_hash(kind: &'static dyn AnyKind) -> Option<String> {
 
 /// Discovery over a list of kinds. Aggregated bodies are made when first asked for and kept.
 pub struct Discovery {
-    groups: Vec<Group>,
     /// Where clients outside reach the server, `10.0.0.1:6443`.
     address: String,
+    served: RwLock<Arc<Served>>,
+}
+
+/// What is served at one time.
+struct Served {
+    groups: Vec<Group>,
     core: OnceLock<Aggregated>,
     rest: OnceLock<Aggregated>,
 }
@@ -165,42 +152,56 @@ struct Aggregated {
 
 impl Discovery {
     /// Of the kinds given. `address` is where clients reach the server (`10.0.0.1:6443`).
-    pub fn new(kinds: &[&'static dyn AnyKind], address: impl Into<String>) -> Self {
-        Self { groups: groups(kinds), address: address.into(), core: OnceLock::new(), rest: OnceLock::new() }
+    pub fn new(kinds: impl IntoIterator<Item = SharedKind>, address: impl Into<String>) -> Self {
+        Self { address: address.into(), served: RwLock::new(Arc::new(Served::new(kinds))) }
     }
 
-    fn version(&self, group: &str, version: &str) -> Option<&Version> {
-        self.groups.iter().find(|g| g.name == group)?.versions.iter().find(|v| v.name == version)
+    /// Shows these kinds from now on.
+    pub fn show(&self, kinds: impl IntoIterator<Item = SharedKind>) {
+        let served = Arc::new(Served::new(kinds));
+        *self.served.write() = served;
     }
 
     /// Every group with its versions.
     pub fn group_versions(&self) -> Vec<(String, Vec<String>)> {
-        let versions = |group: &Group| group.versions.iter().map(|v| v.name.to_owned()).collect();
-        self.groups.iter().map(|group| (group.name.to_owned(), versions(group))).collect()
+        let served = self.served.read().clone();
+        let versions = |group: &Group| group.versions.iter().map(|v| v.name.clone()).collect();
+        served.groups.iter().map(|group| (group.name.clone(), versions(group))).collect()
     }
 
     /// Answers a GET of a discovery path; `None` for other paths and for groups not served.
     pub fn respond(&self, path: &str, headers: &HeaderMap) -> Option<status::Result<transport::Response>> {
+        let served = self.served.read().clone();
         let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
         let body = match parts.as_slice() {
             [root @ ("api" | "apis")] => {
                 let core = *root == "api";
                 let offers = [&[AGGREGATED_PROTOBUF, AGGREGATED], FORMS].concat();
                 match answer::choose(headers, &offers) {
-                    Some(form @ 0..2) => return Some(Ok(self.aggregated(core, form == 0, headers))),
+                    Some(form @ 0..2) => return Some(Ok(served.aggregated(core, form == 0, headers))),
                     _ if core => legacy::versions(&self.address),
-                    _ => legacy::group_list(&self.groups),
+                    _ => legacy::group_list(&served.groups),
                 }
             }
             ["apis", group] => {
-                let group = self.groups.iter().find(|g| !g.name.is_empty() && g.name == *group)?;
+                let group = served.groups.iter().find(|g| !g.name.is_empty() && g.name == *group)?;
                 legacy::group(group, true)
             }
-            ["api", version] => legacy::resources("", self.version("", version)?),
-            ["apis", group, version] if !group.is_empty() => legacy::resources(group, self.version(group, version)?),
+            ["api", version] => legacy::resources("", served.version("", version)?),
+            ["apis", group, version] if !group.is_empty() => legacy::resources(group, served.version(group, version)?),
             _ => return None,
         };
         Some(answer::in_form(headers, FORMS, &body))
+    }
+}
+
+impl Served {
+    fn new(kinds: impl IntoIterator<Item = SharedKind>) -> Self {
+        Self { groups: groups(kinds), core: OnceLock::new(), rest: OnceLock::new() }
+    }
+
+    fn version(&self, group: &str, version: &str) -> Option<&Version> {
+        self.groups.iter().find(|g| g.name == group)?.versions.iter().find(|v| v.name == version)
     }
 
     fn aggregated(&self, core: bool, as_protobuf: bool, headers: &HeaderMap) -> transport::Response {
@@ -222,7 +223,7 @@ impl Discovery {
 }
 
 /// The singular name: the lower-cased kind unless the shape says another.
-pub(crate) fn singular(shape: &Shape) -> String {
+pub(crate) fn singular(shape: &AnyShape<'_>) -> String {
     if shape.singular.is_empty() { shape.kind.to_ascii_lowercase() } else { shape.singular.to_owned() }
 }
 
@@ -232,20 +233,9 @@ fn group_version(group: &str, version: &str) -> String {
 }
 
 /// `{"a": b}` where `b` is not empty.
-fn put_list(object: &mut Value, key: &str, list: &[&str]) {
+fn put_list(object: &mut Value, key: &str, list: Names<'_>) {
+    let list: Vec<&str> = list.iter().collect();
     if !list.is_empty() {
         object[key] = json!(list);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn versions_rank_by_maturity() {
-        let mut versions = ["v1alpha1", "v1", "other", "v2", "v1beta1", "v1beta2", "v10", "v2alpha1"];
-        versions.sort_by_key(|v| std::cmp::Reverse(rank(v)));
-        assert_eq!(versions, ["v10", "v2", "v1", "v1beta2", "v1beta1", "v2alpha1", "v1alpha1", "other"]);
     }
 }

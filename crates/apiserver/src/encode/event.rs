@@ -9,7 +9,7 @@
 //! object's own bytes go out between a beginning and an end.
 
 use bytes::Bytes;
-use kinds::AnyKind;
+use kinds::SharedKind;
 use machinery::proto;
 use machinery::schema::Type;
 use machinery::status::{self, Status};
@@ -45,7 +45,7 @@ impl Frame {
 
 /// How a watch's objects are shown.
 pub struct Form {
-    kind: &'static dyn AnyKind,
+    kind: SharedKind,
     accepted: Accepted,
     include: Include,
     clock: SharedClock,
@@ -62,12 +62,7 @@ impl Form {
     ///
     /// # Errors
     /// 500 when a type is not in the table.
-    pub fn new(
-        kind: &'static dyn AnyKind,
-        accepted: Accepted,
-        include: Include,
-        clock: SharedClock,
-    ) -> status::Result<Self> {
+    pub fn new(kind: SharedKind, accepted: Accepted, include: Include, clock: SharedClock) -> status::Result<Self> {
         let (api_version, schema) = (kind.shape().api_version(), kind.schema());
         let meta = protobuf::meta_type(accepted.meta_version, "PartialObjectMetadata")?;
         Ok(Self { kind, accepted, include, clock, api_version, schema, meta, columns: true })
@@ -105,14 +100,14 @@ impl Form {
             let made = || Ok(line(what, &partial(&object.json, META_V1)));
             return delivery.frame(Shared::MetadataJson, made).map(Frame::Whole);
         }
-        let json = own_form(self.kind, object)?;
+        let json = own_form(&*self.kind, object)?;
         let shown = match view {
             View::Whole => json.into_owned(),
             View::Metadata => partial(&json, self.accepted.meta_version),
             View::Table => {
                 let mut out = self.table(object.revision);
                 let meta_version = self.accepted.meta_version;
-                table::row(&mut out, self.kind, &json, self.include, meta_version, self.clock.wall());
+                table::row(&mut out, &*self.kind, &json, self.include, meta_version, self.clock.wall());
                 out.extend_from_slice(table::CLOSE);
                 out
             }
@@ -138,7 +133,7 @@ impl Form {
                 return Ok(Frame::Parts([begin.into(), body.clone(), Bytes::from_static(proto::SEAL_END)]));
             }
         }
-        let body = protobuf::whole(self.kind, &self.schema, object)?;
+        let body = protobuf::whole(&*self.kind, &self.schema, object)?;
         let made = || Ok(sealed(what, &self.api_version, kind, &body));
         match self.kind.stored_as() {
             None => delivery.frame(Shared::Protobuf, made),
@@ -148,13 +143,13 @@ impl Form {
     }
 
     fn partial(&self, what: What, object: &CachedObject) -> status::Result<Bytes> {
-        let body = protobuf::partial(self.kind, &self.meta, object)?;
+        let body = protobuf::partial(&*self.kind, &self.meta, object)?;
         Ok(sealed(what.as_str(), self.accepted.meta_version, "PartialObjectMetadata", &body))
     }
 
     fn table(&mut self, revision: u64) -> Vec<u8> {
         let meta = ListMeta { revision, ..ListMeta::default() };
-        table::open(self.kind, self.accepted.meta_version, &meta, std::mem::take(&mut self.columns))
+        table::open(&*self.kind, self.accepted.meta_version, &meta, std::mem::take(&mut self.columns))
     }
 
     fn bookmark(&mut self, revision: u64, end: bool) -> Frame {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures::{Stream, stream};
 use http::HeaderValue;
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, VARY};
-use kinds::AnyKind;
+use kinds::{AnyKind, SharedKind};
 use machinery::proto;
 use machinery::schema::Type;
 use machinery::status::{self, Status};
@@ -35,14 +35,14 @@ const TURN: usize = 64;
 /// 500 when one cannot be read, 400 for a query that asks for a Table in an unknown form.
 pub async fn list(
     call: &Call,
-    kind: &'static dyn AnyKind,
+    kind: SharedKind,
     accepted: Accepted,
     meta: &ListMeta,
     objects: Vec<Arc<CachedObject>>,
 ) -> status::Result<Response> {
     let include = Include::parse(&call.query)?;
     for damaged in objects.iter().filter(|object| object.damage.is_some()) {
-        own_form(kind, damaged)?;
+        own_form(&*kind, damaged)?;
     }
     let mut items = Items::new(kind, accepted, include, meta, call.server.clock.wall(), objects).await?;
     let first = items.piece()?;
@@ -138,7 +138,7 @@ fn yaml_around(
 
 /// How each item is shown.
 struct Form {
-    kind: &'static dyn AnyKind,
+    kind: SharedKind,
     accepted: Accepted,
     include: Include,
     now: jiff::Timestamp,
@@ -151,7 +151,7 @@ struct Form {
 
 impl Items {
     async fn new(
-        kind: &'static dyn AnyKind,
+        kind: SharedKind,
         accepted: Accepted,
         include: Include,
         meta: &ListMeta,
@@ -165,16 +165,16 @@ impl Items {
                 let item = protobuf::meta_type(meta_version, "PartialObjectMetadata")?;
                 ("PartialObjectMetadataList".to_owned(), meta_version, item)
             }
-            _ => (format!("{}List", shape.kind), own_version.as_str(), kind.schema()),
+            _ => (shape.list_kind(), own_version.as_str(), kind.schema()),
         };
         let head = json::head(shape.kind, &own_version);
-        let mut form = Form { kind, accepted, include, now, head, item, tag: 0 };
+        let mut form = Form { kind: kind.clone(), accepted, include, now, head, item, tag: 0 };
         let mut size = 0;
         let (open, close) = match (accepted.format, accepted.view) {
             (Format::Protobuf, view) => {
                 let list_type = match view {
                     View::Metadata => protobuf::meta_type(meta_version, &list)?,
-                    _ => protobuf::list_type(kind)?,
+                    _ => protobuf::list_type(&*kind)?,
                 };
                 form.tag = proto::tag(&list_type, "items");
                 size = form.size(&objects).await?;
@@ -182,9 +182,9 @@ impl Items {
                 (before, after)
             }
             (Format::Yaml, view) => {
-                yaml_around(kind, view, &list, api_version, meta_version, meta, objects.is_empty())?
+                yaml_around(&*kind, view, &list, api_version, meta_version, meta, objects.is_empty())?
             }
-            (_, View::Table) => (table::open(kind, meta_version, meta, true), json::CLOSE_LIST.to_vec()),
+            (_, View::Table) => (table::open(&*kind, meta_version, meta, true), json::CLOSE_LIST.to_vec()),
             _ => (json::open_list(&list, api_version, meta), json::CLOSE_LIST.to_vec()),
         };
         let pretty = (accepted.format == Format::Json && accepted.pretty).then(Pretty::default);
@@ -249,8 +249,8 @@ impl Form {
 
     fn protobuf<'o>(&self, object: &'o CachedObject) -> status::Result<Cow<'o, [u8]>> {
         match self.accepted.view {
-            View::Metadata => protobuf::partial(self.kind, &self.item, object),
-            _ => protobuf::whole(self.kind, &self.item, object),
+            View::Metadata => protobuf::partial(&*self.kind, &self.item, object),
+            _ => protobuf::whole(&*self.kind, &self.item, object),
         }
     }
 
@@ -280,7 +280,7 @@ impl Form {
             out.extend_from_slice(item);
             return Ok(());
         }
-        let json = own_form(self.kind, object)?;
+        let json = own_form(&*self.kind, object)?;
         let meta_version = self.accepted.meta_version;
         match self.accepted.view {
             View::Whole => match json.strip_prefix(self.head.as_bytes()) {
@@ -291,7 +291,7 @@ impl Form {
                 None => out.extend_from_slice(&json),
             },
             View::Metadata => json::append_partial(out, &json, meta_version),
-            View::Table => table::row(out, self.kind, &json, self.include, meta_version, self.now),
+            View::Table => table::row(out, &*self.kind, &json, self.include, meta_version, self.now),
         }
         Ok(())
     }

@@ -201,7 +201,7 @@ pub fn text(code: u16, text: impl Into<Bytes>) -> Response {
 pub fn failure(headers: &HeaderMap, query: &Query, status: &Status) -> Response {
     let json = status_json(status);
     let json = json.as_bytes();
-    let (media_type, bytes) = match negotiate::of_request(headers, query, Offer::Plain, String::new) {
+    let (media_type, bytes) = match negotiate::of_request(headers, query, Offer::Plain, false, String::new) {
         Ok(accepted) => formed(accepted, json),
         Err(_) => (Format::Json.media_type(), json::pretty(json).into()),
     };

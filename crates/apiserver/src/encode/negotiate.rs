@@ -101,11 +101,12 @@ pub enum Offer {
     Plain,
 }
 
-/// Chooses by the `Accept` header. `of` says what the endpoint's objects are called in an error's text.
+/// Chooses by the `Accept` header. `custom`: objects are of a custom kind, of which there is no protobuf. `of`
+/// says what the endpoint's objects are called in an error's text.
 ///
 /// # Errors
 /// 406 when none of the forms the client accepts is spoken.
-pub fn accept(header: &str, offer: Offer, of: impl FnOnce() -> String) -> status::Result<Accepted> {
+pub fn accept(header: &str, offer: Offer, custom: bool, of: impl FnOnce() -> String) -> status::Result<Accepted> {
     if header.trim().is_empty() {
         return Ok(Accepted::default());
     }
@@ -114,8 +115,9 @@ pub fn accept(header: &str, offer: Offer, of: impl FnOnce() -> String) -> status
     let answers = clauses.iter().filter(|clause| clause.quality > 0).flat_map(|clause| {
         Format::ALL.into_iter().filter(|format| clause.names(*format)).filter_map(|f| clause.answer(f, offer))
     });
+    let answers = answers.filter(|answer| !(custom && answer.is_whole_protobuf()));
     match answers.into_iter().next() {
-        None => Err(Status::not_acceptable(SUPPORTED)),
+        None => Err(Status::not_acceptable(supported(custom))),
         Some(Answer::Given(accepted)) if offer == Offer::Watch && accepted.format == Format::Yaml => {
             Err(Status::not_acceptable(STREAMS))
         }
@@ -141,10 +143,11 @@ pub fn of_request(
     headers: &HeaderMap,
     query: &Query,
     offer: Offer,
+    custom: bool,
     of: impl FnOnce() -> String,
 ) -> status::Result<Accepted> {
     let values: Vec<&str> = headers.get_all(ACCEPT).iter().filter_map(|v| v.to_str().ok()).collect();
-    let mut accepted = accept(&values.join(","), offer, of)?;
+    let mut accepted = accept(&values.join(","), offer, custom, of)?;
     let agent = headers.get(USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or_default();
     // Eyes look at what these fetch.
     let eyes = || ["curl", "Wget", "Mozilla/5.0"].iter().any(|name| agent.starts_with(name));
@@ -160,6 +163,12 @@ enum Answer {
     OneOfMany,
     /// Metadata of many objects, where there is one.
     ManyOfOne,
+}
+
+impl Answer {
+    fn is_whole_protobuf(&self) -> bool {
+        matches!(self, Self::Given(Accepted { format: Format::Protobuf, view: View::Whole, .. }))
+    }
 }
 
 /// One element of an `Accept` header.
@@ -276,11 +285,20 @@ pub fn content(header: Option<&str>) -> status::Result<Content> {
         "application/json" if sound => Ok(Content::Text(decode::Format::Json)),
         "application/yaml" if sound => Ok(Content::Text(decode::Format::Yaml)),
         PROTOBUF if sound => Ok(Content::Protobuf),
-        _ => Err(Status::unsupported_media_type(format!(
-            "the body of the request was in an unknown format - accepted media types include: {}",
-            SUPPORTED.join(", ")
-        ))),
+        _ => Err(unknown_content(false)),
     }
+}
+
+/// The 415 for a body in a form that is not read; of custom resources there is no protobuf.
+pub fn unknown_content(custom: bool) -> Box<Status> {
+    Status::unsupported_media_type(format!(
+        "the body of the request was in an unknown format - accepted media types include: {}",
+        supported(custom).join(", ")
+    ))
+}
+
+fn supported(custom: bool) -> &'static [&'static str] {
+    if custom { &SUPPORTED[..2] } else { SUPPORTED }
 }
 
 /// True when the client takes gzip.
@@ -300,7 +318,7 @@ mod tests {
     use super::*;
 
     fn check(header: &str, offer: Offer) -> Result<(Format, View), String> {
-        let accepted = accept(header, offer, || "core.Pod".to_owned());
+        let accepted = accept(header, offer, false, || "core.Pod".to_owned());
         accepted.map(|a| (a.format, a.view)).map_err(|status| status.message)
     }
 

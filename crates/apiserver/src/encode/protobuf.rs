@@ -32,7 +32,7 @@ pub fn meta_type(meta_version: &str, name: &str) -> status::Result<Type> {
 /// 500 when it is not in the table.
 pub fn list_type(kind: &dyn AnyKind) -> status::Result<Type> {
     let shape = kind.shape();
-    let name = format!("{}List", shape.kind);
+    let name = shape.list_kind();
     let found = api::schema::of(shape.group, shape.version, &name);
     found.ok_or_else(|| Status::internal(format!("{name} has no schema")))
 }

@@ -35,7 +35,7 @@ impl Include {
 
 /// The beginning of a Table, up to its first row. In a watch only the first Table defines columns.
 pub fn open(kind: &dyn AnyKind, meta_version: &str, meta: &ListMeta, columns: bool) -> Vec<u8> {
-    let columns = if columns { kind.columns() } else { &[] };
+    let columns = if columns { kind.columns() } else { Vec::new() };
     let definitions: Vec<String> = columns.iter().map(definition).collect();
     format!(
         r#"{{"kind":"Table","apiVersion":"{meta_version}","metadata":{},"columnDefinitions":[{}],"rows":["#,
@@ -45,7 +45,7 @@ pub fn open(kind: &dyn AnyKind, meta_version: &str, meta: &ListMeta, columns: bo
     .into_bytes()
 }
 
-fn definition(column: &Column) -> String {
+fn definition(column: &Column<'_>) -> String {
     let text = super::json::quoted;
     format!(
         r#"{{"name":{},"type":{},"format":{},"description":{},"priority":{}}}"#,
@@ -86,6 +86,6 @@ fn unreadable(kind: &dyn AnyKind, object: &[u8]) -> Vec<Value> {
     let metadata: Value =
         super::json::metadata(object).and_then(|m| serde_json::from_slice(m).ok()).unwrap_or_default();
     let name = metadata.get("name").cloned().unwrap_or(json!("<unknown>"));
-    let cell = |column: &Column| if column.format == "name" { name.clone() } else { json!("<unknown>") };
+    let cell = |column: &Column<'_>| if column.format == "name" { name.clone() } else { json!("<unknown>") };
     kind.columns().iter().map(cell).collect()
 }

@@ -10,20 +10,20 @@
 //! first asked for, one at a time, and kept compressed, as most clients take it.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
-use kinds::AnyKind;
+use kinds::SharedKind;
 use machinery::schema::Type;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use serde_json::{Map, Value, json};
 use stdx::SharedClock;
 
 use self::model::{Reach, Registered};
 use self::paths::Path;
 use self::texts::Texts;
-use crate::discovery::{self, Group, answer};
+use crate::discovery::{self, Group, Version, answer};
 
 mod gnostic;
 pub mod model;
@@ -46,18 +46,29 @@ const LEVEL: u32 = 6;
 const YEAR: std::time::Duration = std::time::Duration::from_secs(365 * 24 * 3600);
 
 /// What one document of v3 is about.
-#[derive(Clone, Copy, Debug)]
 enum About {
     /// `/api`.
     Core,
     /// `/apis`.
     Groups,
-    Group(usize),
+    Group(String),
     /// A group and one of its versions.
-    Version(usize, usize),
+    Version(String, Version),
     Server,
     Issuer,
     Keys,
+}
+
+impl About {
+    fn kinds(&self) -> &[SharedKind] {
+        if let Self::Version(_, version) = self { &version.kinds } else { &[] }
+    }
+
+    /// True when the same is to be said of both, which are at one path.
+    fn is_as(&self, other: &Self) -> bool {
+        let (own, others) = (self.kinds(), other.kinds());
+        own.len() == others.len() && own.iter().zip(others).all(|(a, b)| a.is(b))
+    }
 }
 
 /// One document of v3.
@@ -80,16 +91,20 @@ struct Kept {
 
 /// OpenAPI over a list of kinds.
 pub struct OpenApi {
-    groups: Vec<Group>,
-    documents: Vec<Document>,
+    served: RwLock<Arc<Served>>,
     /// The server's version, which the documents carry.
     version: String,
-    v2: Kept,
     /// Held while a document is written, which takes many times its size.
     writing: Mutex<()>,
     clock: SharedClock,
+}
+
+/// The documents of one time.
+struct Served {
+    documents: Vec<Arc<Document>>,
+    v2: Kept,
     /// As HTTP writes it: since when the documents are what they are.
-    started: String,
+    since: String,
 }
 
 /// What documents are written from, while they are written.
@@ -106,68 +121,94 @@ impl Source {
     }
 
     /// What the operations of paths name, and what that is made of.
-    fn reach(&self, paths: &[Path]) -> Reach<'_> {
+    fn reach<'a>(&'a self, paths: &[Path], kinds: &'a [SharedKind]) -> Reach<'a> {
         let operations = paths.iter().flat_map(|p| &p.operations);
         let named = operations.flat_map(|o| o.body.iter().map(|(name, _)| name).chain(&o.reply));
         let names: BTreeSet<&String> = named.collect();
-        let types = names.iter().filter_map(|name| self.types.get(*name));
-        Reach::of(types).and(names.iter().map(|name| (*name).clone()))
+        let custom = kinds.iter().filter(|kind| kind.is_custom());
+        let meta = custom.clone().flat_map(|_| [model::OBJECT_META, model::LIST_META]);
+        let types = names.iter().map(|name| name.as_str()).chain(meta).filter_map(|name| self.types.get(name));
+        Reach::of(types).and(names.iter().map(|name| (*name).clone())).and_custom(custom)
     }
+}
+
+/// The documents of what is served.
+fn documents(groups: Vec<Group>) -> Vec<Document> {
+    let mut about = vec![
+        (".well-known/openid-configuration".to_owned(), About::Issuer),
+        ("api".to_owned(), About::Core),
+        ("apis".to_owned(), About::Groups),
+        ("openid/v1/jwks".to_owned(), About::Keys),
+        ("version".to_owned(), About::Server),
+    ];
+    for group in groups {
+        let root = if group.name.is_empty() { "api".to_owned() } else { format!("apis/{}", group.name) };
+        for version in group.versions {
+            about.push((format!("{root}/{}", version.name), About::Version(group.name.clone(), version)));
+        }
+        if !group.name.is_empty() {
+            about.push((root, About::Group(group.name)));
+        }
+    }
+    about.into_iter().map(|(path, about)| Document { path, about, kept: Kept::default() }).collect()
 }
 
 impl OpenApi {
     /// Of the kinds given; `version` is the server's.
-    pub fn new(kinds: &[&'static dyn AnyKind], version: impl Into<String>, clock: SharedClock) -> Self {
-        let groups = discovery::groups(kinds);
-        let mut about = vec![
-            (".well-known/openid-configuration".to_owned(), About::Issuer),
-            ("api".to_owned(), About::Core),
-            ("apis".to_owned(), About::Groups),
-            ("openid/v1/jwks".to_owned(), About::Keys),
-            ("version".to_owned(), About::Server),
-        ];
-        for (g, group) in groups.iter().enumerate() {
-            let root = if group.name.is_empty() { "api".to_owned() } else { format!("apis/{}", group.name) };
-            let version =
-                |(v, version): (usize, &discovery::Version)| (format!("{root}/{}", version.name), About::Version(g, v));
-            about.extend(group.versions.iter().enumerate().map(version));
-            if !group.name.is_empty() {
-                about.push((root, About::Group(g)));
-            }
-        }
-        let document = |(path, about)| Document { path, about, kept: Kept::default() };
-        let documents = about.into_iter().map(document).collect();
-        let started = http_date(clock.wall());
-        let (v2, writing) = (Kept::default(), Mutex::new(()));
-        Self { groups, documents, version: version.into(), v2, writing, clock, started }
+    pub fn new(kinds: impl IntoIterator<Item = SharedKind>, version: impl Into<String>, clock: SharedClock) -> Self {
+        let documents = documents(discovery::groups(kinds)).into_iter().map(Arc::new).collect();
+        let served = Served { documents, v2: Kept::default(), since: http_date(clock.wall()) };
+        Self { served: RwLock::new(Arc::new(served)), version: version.into(), writing: Mutex::new(()), clock }
+    }
+
+    /// Describes these kinds from now on. Of documents that stay the same what is written is kept.
+    pub fn show(&self, kinds: impl IntoIterator<Item = SharedKind>) {
+        let new = documents(discovery::groups(kinds));
+        let since = http_date(self.clock.wall());
+        let mut served = self.served.write();
+        let old: HashMap<&str, &Arc<Document>> = served.documents.iter().map(|d| (d.path.as_str(), d)).collect();
+        let keep = |document: Document| match old.get(document.path.as_str()) {
+            Some(old) if old.about.is_as(&document.about) => (*old).clone(),
+            _ => Arc::new(document),
+        };
+        let documents = new.into_iter().map(keep).collect();
+        *served = Arc::new(Served { documents, v2: Kept::default(), since });
     }
 
     /// Answers a GET below `/openapi`; `hash` is that of the query. `None` for paths not served. What is
     /// asked for the first time takes its time to write: call it where that holds up nobody.
     pub fn respond(&self, path: &str, hash: Option<&str>, headers: &HeaderMap) -> Option<transport::Response> {
-        Some(match path.trim_end_matches('/') {
-            "/openapi/v2" => self.answer_v2(headers),
-            "/openapi/v3" => self.index(headers),
+        let served = self.served.read().clone();
+        let mut response = match path.trim_end_matches('/') {
+            "/openapi/v2" => self.answer_v2(&served, headers),
+            "/openapi/v3" => self.index(&served, headers),
             path => {
                 let rest = path.strip_prefix("/openapi/v3/")?;
-                let document = self.documents.iter().find(|d| d.path == rest)?;
+                let document = served.documents.iter().find(|d| d.path == rest)?;
                 self.answer_v3(document, hash, headers)
             }
-        })
+        };
+        let has_body = !response.status().is_redirection() || response.status() == StatusCode::NOT_MODIFIED;
+        if let Ok(since) = HeaderValue::from_str(&served.since)
+            && has_body
+            && response.status() != StatusCode::NOT_ACCEPTABLE
+        {
+            response.headers_mut().insert(header::LAST_MODIFIED, since);
+        }
+        Some(response)
     }
 
-    fn answer_v2(&self, headers: &HeaderMap) -> transport::Response {
+    fn answer_v2(&self, served: &Served, headers: &HeaderMap) -> transport::Response {
         let offers = [V2_PROTOBUF, V2_PROTOBUF_OLD, JSON];
         let Some(chosen) = answer::choose(headers, &offers) else { return not_acceptable() };
-        let json = |source: &Source| v2::json(source, &self.all_paths(&source.texts), &self.version);
-        let protobuf = |source: &Source| v2::protobuf(source, &self.all_paths(&source.texts), &self.version);
-        let mut response = if chosen == 2 {
-            self.answer(&self.v2, headers, JSON, &self.v2.json, json, json)
+        let kinds: Vec<SharedKind> = served.documents.iter().flat_map(|d| d.about.kinds()).cloned().collect();
+        let json = |source: &Source| v2::json(source, &served.paths(&source.texts), &kinds, &self.version);
+        let protobuf = |source: &Source| v2::protobuf(source, &served.paths(&source.texts), &kinds, &self.version);
+        if chosen == 2 {
+            self.answer(&served.v2, headers, JSON, &served.v2.json, json, json)
         } else {
-            self.answer(&self.v2, headers, V2_PROTOBUF, &self.v2.protobuf, json, protobuf)
-        };
-        self.date(&mut response);
-        response
+            self.answer(&served.v2, headers, V2_PROTOBUF, &served.v2.protobuf, json, protobuf)
+        }
     }
 
     /// One form of a document; `json` and `form` write it, once.
@@ -204,40 +245,14 @@ impl OpenApi {
         body.get_or_init(|| answer::zip(&form(&Source::new()), LEVEL).unwrap_or_default()).clone()
     }
 
-    /// Everything that can be asked for, in the order of paths.
-    fn all_paths(&self, texts: &Texts) -> Vec<Path> {
-        let mut all: Vec<Path> = self.documents.iter().flat_map(|d| self.paths(d.about, texts)).collect();
-        all.sort_by(|a, b| a.path.cmp(&b.path));
-        all
-    }
-
-    fn paths(&self, about: About, texts: &Texts) -> Vec<Path> {
-        match about {
-            About::Core => vec![paths::of_roots(None, true)],
-            About::Groups => vec![paths::of_roots(None, false)],
-            About::Group(g) => vec![paths::of_roots(Some(&self.groups[g]), false)],
-            About::Version(g, v) => paths::of(self.groups[g].name, &self.groups[g].versions[v], texts),
-            About::Server => vec![paths::of_version()],
-            About::Issuer => vec![paths::of_issuer(false)],
-            About::Keys => vec![paths::of_issuer(true)],
-        }
-    }
-
-    fn registered(&self, about: About) -> Registered {
-        match about {
-            About::Version(g, v) => Registered::only(self.groups[g].name, self.groups[g].versions[v].name),
-            _ => Registered::only("", "v1"),
-        }
-    }
-
     fn json(&self, document: &Document, source: &Source) -> Vec<u8> {
-        let (paths, registered) = (self.paths(document.about, &source.texts), self.registered(document.about));
-        v3::json(source, &paths, &registered, &self.version)
+        let (paths, registered) = (document.paths(&source.texts), document.registered());
+        v3::json(source, &paths, document.about.kinds(), &registered, &self.version)
     }
 
     fn protobuf(&self, document: &Document, source: &Source) -> Vec<u8> {
-        let (paths, registered) = (self.paths(document.about, &source.texts), self.registered(document.about));
-        v3::protobuf(source, &paths, &registered, &self.version)
+        let (paths, registered) = (document.paths(&source.texts), document.registered());
+        v3::protobuf(source, &paths, document.about.kinds(), &registered, &self.version)
     }
 
     fn url(document: &Document, hash: &str) -> String {
@@ -245,21 +260,19 @@ impl OpenApi {
     }
 
     /// Where each document is. Whatever the client accepts, it is JSON.
-    fn index(&self, headers: &HeaderMap) -> transport::Response {
-        if self.documents.iter().any(|d| d.kept.hash.get().is_none()) {
+    fn index(&self, served: &Served, headers: &HeaderMap) -> transport::Response {
+        if served.documents.iter().any(|d| d.kept.hash.get().is_none()) {
             let _one = self.writing.lock();
             let source = Source::new();
-            for document in &self.documents {
+            for document in &served.documents {
                 document.kept.hash.get_or_init(|| answer::hash(&self.json(document, &source)));
             }
         }
-        let hashes = self.documents.iter().filter_map(|d| Some((d, d.kept.hash.get()?)));
+        let hashes = served.documents.iter().filter_map(|d| Some((d, d.kept.hash.get()?)));
         let paths: Map<String, Value> =
             hashes.map(|(d, hash)| (d.path.clone(), json!({"serverRelativeURL": Self::url(d, hash)}))).collect();
         let body = Bytes::from(json!({ "paths": paths }).to_string());
-        let mut response = answer::cached(headers, JSON, &body, &answer::etag(&body));
-        self.date(&mut response);
-        response
+        answer::cached(headers, JSON, &body, &answer::etag(&body))
     }
 
     fn answer_v3(&self, document: &Document, asked: Option<&str>, headers: &HeaderMap) -> transport::Response {
@@ -293,13 +306,36 @@ impl OpenApi {
                 response.headers_mut().insert(header::EXPIRES, expires);
             }
         }
-        self.date(&mut response);
         response
     }
+}
 
-    fn date(&self, response: &mut transport::Response) {
-        if let Ok(date) = HeaderValue::from_str(&self.started) {
-            response.headers_mut().insert(header::LAST_MODIFIED, date);
+impl Served {
+    /// Everything that can be asked for, in the order of paths.
+    fn paths(&self, texts: &Texts) -> Vec<Path> {
+        let mut all: Vec<Path> = self.documents.iter().flat_map(|d| d.paths(texts)).collect();
+        all.sort_by(|a, b| a.path.cmp(&b.path));
+        all
+    }
+}
+
+impl Document {
+    fn paths(&self, texts: &Texts) -> Vec<Path> {
+        match &self.about {
+            About::Core => vec![paths::of_roots(None, true)],
+            About::Groups => vec![paths::of_roots(None, false)],
+            About::Group(group) => vec![paths::of_roots(Some(group), false)],
+            About::Version(group, version) => paths::of(group, version, texts),
+            About::Server => vec![paths::of_version()],
+            About::Issuer => vec![paths::of_issuer(false)],
+            About::Keys => vec![paths::of_issuer(true)],
+        }
+    }
+
+    fn registered(&self) -> Registered {
+        match &self.about {
+            About::Version(group, version) => Registered::only(group, &version.name),
+            _ => Registered::only("", "v1"),
         }
     }
 }
@@ -374,7 +410,7 @@ mod tests {
     use super::*;
 
     fn openapi() -> OpenApi {
-        OpenApi::new(kinds::ALL, "v1.37.1", RealClock::shared())
+        OpenApi::new(kinds::ALL.iter().copied().map(SharedKind::from), "v1.37.1", RealClock::shared())
     }
 
     async fn body(response: transport::Response) -> Vec<u8> {

@@ -2,17 +2,18 @@
 
 use std::collections::BTreeMap;
 
+use kinds::{AnyKind, AnyShape, SharedKind};
 use machinery::schema::{Field, Inner, ListType, Merge, Scalar, Shape, Type, TypeRef};
+use machinery::structural::open_api::Head;
 use serde_json::{Map, Value, json};
 
 use super::texts::Texts;
 
-/// Which OpenAPI a definition is written for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
-    V2,
-    V3,
-}
+pub use kinds::kind::OpenApi as Form;
+
+/// What every object has, and every list.
+pub const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+pub const LIST_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 const EXTENSIONS: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1";
@@ -34,6 +35,12 @@ pub fn name(t: TypeRef<'_>) -> String {
         }
     };
     format!("{prefix}.{}", t.name())
+}
+
+/// The name of a custom kind's definition: `com.example.stable.v1.CronTab`.
+pub fn custom_name(group: &str, version: &str, kind: &str) -> String {
+    let parts: Vec<&str> = group.rsplit('.').collect();
+    format!("{}.{version}.{kind}", parts.join("."))
 }
 
 /// A reference to a definition.
@@ -123,10 +130,14 @@ fn version_info(form: Form, texts: &Texts) -> Value {
 }
 
 /// Something that has a definition.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy)]
 enum Found<'a> {
     Struct(TypeRef<'a>),
     Plain(Plain),
+    /// An object of a custom kind.
+    Custom(&'a SharedKind),
+    /// A list of them.
+    CustomList(&'a SharedKind),
 }
 
 /// What a document defines, by name.
@@ -143,6 +154,7 @@ impl<'a> Reach<'a> {
                 Found::Plain(plain) => {
                     found.insert(plain.name(), next);
                 }
+                Found::Custom(_) | Found::CustomList(_) => {}
                 Found::Struct(t) => {
                     if found.insert(name(t), next).is_none() {
                         open.extend(t.fields().filter_map(|f| inner(f.shape(), &|| f.go_name())));
@@ -166,6 +178,17 @@ impl<'a> Reach<'a> {
         self
     }
 
+    /// With the definitions of custom kinds.
+    pub fn and_custom(mut self, kinds: impl Iterator<Item = &'a SharedKind>) -> Self {
+        for kind in kinds {
+            let shape = kind.shape();
+            let name = |kind: &str| custom_name(shape.group, shape.version, kind);
+            self.0.insert(name(shape.kind), Found::Custom(kind));
+            self.0.insert(name(&shape.list_kind()), Found::CustomList(kind));
+        }
+        self
+    }
+
     /// The definitions in the order of their names.
     pub fn definitions(
         &self,
@@ -177,6 +200,8 @@ impl<'a> Reach<'a> {
             let mut value = match found {
                 Found::Struct(t) => definition(name, *t, form, texts, registered),
                 Found::Plain(plain) => plain.definition(form, texts),
+                Found::Custom(kind) => return (name.as_str(), custom(&***kind, form, texts)),
+                Found::CustomList(kind) => return (name.as_str(), custom_list(&***kind, form, texts)),
             };
             if let Some(text) = texts.about(name) {
                 value["description"] = json!(text);
@@ -184,6 +209,57 @@ impl<'a> Reach<'a> {
             (name.as_str(), value)
         })
     }
+}
+
+/// What a text says of a field that every object or list has; no custom kind says it itself.
+fn common(texts: &Texts, list: bool, field: &str) -> Value {
+    let of = if list { "io.k8s.api.core.v1.PodList" } else { "io.k8s.api.core.v1.Pod" };
+    json!({"type": "string", "description": texts.field(of, field, true).unwrap_or_default()})
+}
+
+fn gvk(shape: &AnyShape<'_>, kind: &str) -> Value {
+    json!([{"group": shape.group, "kind": kind, "version": shape.version}])
+}
+
+/// A reference with a text beside it.
+fn described(form: Form, name: &str, texts: &Texts, list: bool) -> Value {
+    let of = if list { "io.k8s.api.core.v1.PodList" } else { "io.k8s.api.core.v1.Pod" };
+    let mut out = reference(form, name);
+    let mut extra = Map::new();
+    extra.insert("description".into(), json!(texts.field(of, "metadata", true).unwrap_or_default()));
+    attach(&mut out, extra, form);
+    out
+}
+
+/// An object of a custom kind: what its definition says of it, and what is true of every object.
+fn custom(kind: &dyn AnyKind, form: Form, texts: &Texts) -> Value {
+    let shape = kind.shape();
+    let head = Head {
+        api_version: common(texts, false, "apiVersion"),
+        kind: common(texts, false, "kind"),
+        metadata: described(form, OBJECT_META, texts, false),
+    };
+    let mut out = kind.openapi(form, &head, &head);
+    out["x-kubernetes-group-version-kind"] = gvk(&shape, shape.kind);
+    out
+}
+
+fn custom_list(kind: &dyn AnyKind, form: Form, texts: &Texts) -> Value {
+    let shape = kind.shape();
+    let item = reference(form, &custom_name(shape.group, shape.version, shape.kind));
+    let list = shape.list_kind();
+    json!({
+        "description": format!("{list} is a list of {}", shape.kind),
+        "type": "object",
+        "required": ["items"],
+        "properties": {
+            "apiVersion": common(texts, true, "apiVersion"),
+            "items": {"description": format!("List of {}.", shape.plural), "type": "array", "items": item},
+            "kind": common(texts, true, "kind"),
+            "metadata": described(form, LIST_META, texts, true),
+        },
+        "x-kubernetes-group-version-kind": gvk(&shape, &list),
+    })
 }
 
 /// The groups and versions that know a kind under the names of all of them, like `DeleteOptions`.

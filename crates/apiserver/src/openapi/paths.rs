@@ -1,12 +1,12 @@
 //! What can be done at which path, as data that both forms of OpenAPI are written from; pure.
 
-use kinds::{Keep, Shape};
+use kinds::{AnyKind, AnyShape, Keep};
 use machinery::schema::Type;
 
 use super::model;
 use super::parameters::{self, Parameter};
 use super::texts::Texts;
-use crate::discovery::{self, Group, Sub, Version};
+use crate::discovery::{self, Sub, Version};
 use crate::verbs;
 
 /// Group, version and kind.
@@ -95,12 +95,12 @@ fn meta(name: &str) -> Option<Type> {
 }
 
 /// The type of a kind's lists.
-pub(super) fn list_type(shape: &Shape) -> Option<Type> {
+fn list_type(shape: &AnyShape<'_>) -> Option<Type> {
     api::schema::of(shape.group, shape.version, &format!("{}List", shape.kind))
 }
 
 /// The type a subresource is read and written as.
-pub(super) fn sub_type(shape: &Shape, sub: &Sub) -> Option<Type> {
+fn sub_type(shape: &AnyShape<'_>, sub: &Sub<'_>) -> Option<Type> {
     if sub.version.is_empty() {
         api::schema::of(shape.group, shape.version, sub.kind)
     } else {
@@ -109,13 +109,13 @@ pub(super) fn sub_type(shape: &Shape, sub: &Sub) -> Option<Type> {
 }
 
 /// Everything that documents name beside the kinds: `/apis` and the like.
-pub(super) fn of_roots(group: Option<&Group>, core: bool) -> Path {
+pub(super) fn of_roots(group: Option<&str>, core: bool) -> Path {
     let (path, id, text, tag, reply) = match group {
-        Some(g) => (
-            format!("/apis/{}/", g.name),
-            format!("get{}APIGroup", camel(g.name)),
+        Some(group) => (
+            format!("/apis/{group}/"),
+            format!("get{}APIGroup", camel(group)),
             "get information of a group",
-            tag(g.name, None),
+            tag(group, None),
             "APIGroup",
         ),
         None if core => {
@@ -188,8 +188,8 @@ pub(super) fn of_issuer(keys: bool) -> Path {
 pub(super) fn of(group: &str, version: &Version, texts: &Texts) -> Vec<Path> {
     let root = if group.is_empty() { "/api".to_owned() } else { format!("/apis/{group}") };
     let root = format!("{root}/{}", version.name);
-    let place = format!("{}{}", camel(group), capital(version.name));
-    let tag = tag(group, Some(version.name));
+    let place = format!("{}{}", camel(group), capital(&version.name));
+    let tag = tag(group, Some(&version.name));
     let resources = Operation {
         method: "get",
         id: format!("get{place}APIResources"),
@@ -203,7 +203,7 @@ pub(super) fn of(group: &str, version: &Version, texts: &Texts) -> Vec<Path> {
     };
     let mut out = vec![Path::new(format!("{root}/"), vec![resources])];
     for kind in &version.kinds {
-        Of { shape: kind.shape(), root: &root, place: &place, tag: &tag, texts }.all(&mut out);
+        Of::new(&**kind, &root, &place, &tag, texts).all(&mut out);
     }
     out.sort_by(|a, b| a.path.cmp(&b.path));
     out
@@ -211,7 +211,13 @@ pub(super) fn of(group: &str, version: &Version, texts: &Texts) -> Vec<Path> {
 
 /// The operations of one kind.
 struct Of<'a> {
-    shape: &'static Shape,
+    shape: AnyShape<'a>,
+    /// The definitions of an object and of a list.
+    own: Option<String>,
+    list: Option<String>,
+    /// What objects come back in, and watches.
+    types: &'static [&'static str],
+    streams: &'static [&'static str],
     root: &'a str,
     /// `AppsV1`.
     place: &'a str,
@@ -219,7 +225,22 @@ struct Of<'a> {
     texts: &'a Texts,
 }
 
-impl Of<'_> {
+impl<'a> Of<'a> {
+    fn new(kind: &'a dyn AnyKind, root: &'a str, place: &'a str, tag: &'a str, texts: &'a Texts) -> Self {
+        let shape = kind.shape();
+        let is_custom = kind.is_custom();
+        let (own, list) = if is_custom {
+            let name = |kind: &str| Some(model::custom_name(shape.group, shape.version, kind));
+            (name(shape.kind), name(&shape.list_kind()))
+        } else {
+            let own = api::schema::of(shape.group, shape.version, shape.kind);
+            (definition(own), definition(list_type(&shape)))
+        };
+        // Custom kinds have no protobuf.
+        let (types, streams) = if is_custom { (&TYPES[..2], &STREAMS[..1]) } else { (TYPES, STREAMS) };
+        Self { shape, own, list, types, streams, root, place, tag, texts }
+    }
+
     fn can(&self, verb: &str) -> bool {
         self.shape.verbs.contains(&verb)
     }
@@ -242,14 +263,14 @@ impl Of<'_> {
             parameters: vec![parameters::pretty()],
             codes: &[200],
             consumes: vec!["*/*"],
-            produces: TYPES.to_vec(),
+            produces: self.types.to_vec(),
             ..Operation::default()
         }
     }
 
     fn all(&self, out: &mut Vec<Path>) {
         let shape = self.shape;
-        let (kind, own) = (shape.kind, definition(api::schema::of(shape.group, shape.version, shape.kind)));
+        let (kind, own) = (shape.kind, self.own.clone());
         let scoped = if shape.is_namespaced() { format!("Namespaced{kind}") } else { kind.to_owned() };
         let (base, mut placed) = if shape.is_namespaced() {
             ("/namespaces/{namespace}", vec![parameters::namespace()])
@@ -307,7 +328,7 @@ impl Of<'_> {
         if shape.keep == Keep::Virtual {
             return;
         }
-        for sub in discovery::subresources(shape) {
+        for sub in discovery::subresources(&shape) {
             placed.pop();
             placed.push(parameters::name(sub.kind));
             self.add(out, format!("{path}/{}", sub.name), &placed, self.subresource(&sub, &scoped));
@@ -328,8 +349,8 @@ impl Of<'_> {
         let what = if self.can("watch") { "list or watch" } else { "list" };
         list.text = format!("{what} objects of kind {}", self.shape.kind);
         list.parameters.extend(self.options("ListOptions", &[]));
-        list.produces.extend(STREAMS);
-        Operation { reply: definition(list_type(self.shape)), ..list }
+        list.produces.extend(self.streams);
+        Operation { reply: self.list.clone(), ..list }
     }
 
     fn delete_collection(&self, scoped: &str) -> Operation {
@@ -347,7 +368,7 @@ impl Of<'_> {
             let mut watch = self.operation("get", action, "watch", id);
             watch.text = text;
             watch.parameters.extend(self.options("ListOptions", &[]));
-            watch.produces.extend(STREAMS);
+            watch.produces.extend(self.streams);
             Operation { reply: definition(meta("WatchEvent")), ..watch }
         };
         let many = |id: &str| {
@@ -387,10 +408,10 @@ impl Of<'_> {
         Operation { body: Some((model::PATCH.to_owned(), true)), reply: object, ..of }
     }
 
-    fn subresource(&self, sub: &Sub, scoped: &str) -> Vec<Operation> {
+    fn subresource(&self, sub: &Sub<'_>, scoped: &str) -> Vec<Operation> {
         let (kind, name) = (self.shape.kind, sub.name);
-        let t = sub_type(self.shape, sub);
-        let object = definition(t.clone());
+        let t = sub_type(&self.shape, sub);
+        let object = if sub.version.is_empty() && sub.kind == kind { self.own.clone() } else { definition(t.clone()) };
         let id = format!("{scoped}{}", capital(name));
         let start = |method, action, verb: &str, id: &str, text: String| {
             let mut out = self.operation(method, action, verb, id);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE;
+use kinds::SharedKind;
 use serde_json::{Map, Value, json};
 
 use super::gnostic::v2 as gnostic;
@@ -22,7 +23,7 @@ fn tail() -> (Value, Value) {
 }
 
 /// Writes the document as JSON.
-pub(super) fn json(source: &Source, paths: &[Path], server: &str) -> Vec<u8> {
+pub(super) fn json(source: &Source, paths: &[Path], kinds: &[SharedKind], server: &str) -> Vec<u8> {
     let mut out = Pieces::start(&head(server));
     let mut shared = Shared::default();
     out.open("paths");
@@ -31,7 +32,7 @@ pub(super) fn json(source: &Source, paths: &[Path], server: &str) -> Vec<u8> {
     }
     out.close();
     out.open("definitions");
-    for (name, definition) in source.reach(paths).definitions(Form::V2, &source.texts, &Registered::all()) {
+    for (name, definition) in source.reach(paths, kinds).definitions(Form::V2, &source.texts, &Registered::all()) {
         out.field(name, &definition);
     }
     out.close();
@@ -43,11 +44,11 @@ pub(super) fn json(source: &Source, paths: &[Path], server: &str) -> Vec<u8> {
 }
 
 /// Writes the document as protobuf.
-pub(super) fn protobuf(source: &Source, paths: &[Path], server: &str) -> Vec<u8> {
+pub(super) fn protobuf(source: &Source, paths: &[Path], kinds: &[SharedKind], server: &str) -> Vec<u8> {
     let mut out = gnostic::Document::start(&head(server));
     let mut shared = Shared::default();
     out.paths(paths.iter().map(|path| (path.path.as_str(), item(path, &mut shared))));
-    out.definitions(source.reach(paths).definitions(Form::V2, &source.texts, &Registered::all()));
+    out.definitions(source.reach(paths, kinds).definitions(Form::V2, &source.texts, &Registered::all()));
     let (security, definitions) = tail();
     out.finish(&shared.0, &security, &definitions)
 }

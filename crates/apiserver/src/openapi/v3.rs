@@ -1,6 +1,7 @@
 //! One document of OpenAPI v3: the paths of one version of a group, or of one of the few others, and
 //! the types they name.
 
+use kinds::SharedKind;
 use serde_json::{Map, Value, json};
 
 use super::gnostic::v3 as gnostic;
@@ -14,7 +15,13 @@ fn head(server: &str) -> Value {
 }
 
 /// Writes the document as JSON.
-pub(super) fn json(source: &Source, paths: &[Path], registered: &Registered, server: &str) -> Vec<u8> {
+pub(super) fn json(
+    source: &Source,
+    paths: &[Path],
+    kinds: &[SharedKind],
+    registered: &Registered,
+    server: &str,
+) -> Vec<u8> {
     let mut out = Pieces::start(&head(server));
     out.open("paths");
     for path in paths {
@@ -22,7 +29,7 @@ pub(super) fn json(source: &Source, paths: &[Path], registered: &Registered, ser
     }
     out.close();
     out.open("components");
-    let reach = source.reach(paths);
+    let reach = source.reach(paths, kinds);
     let mut definitions = reach.definitions(Form::V3, &source.texts, registered).peekable();
     if definitions.peek().is_some() {
         out.open("schemas");
@@ -37,10 +44,16 @@ pub(super) fn json(source: &Source, paths: &[Path], registered: &Registered, ser
 }
 
 /// Writes the document as protobuf.
-pub(super) fn protobuf(source: &Source, paths: &[Path], registered: &Registered, server: &str) -> Vec<u8> {
+pub(super) fn protobuf(
+    source: &Source,
+    paths: &[Path],
+    kinds: &[SharedKind],
+    registered: &Registered,
+    server: &str,
+) -> Vec<u8> {
     let mut out = gnostic::Document::start(&head(server));
     out.paths(paths.iter().map(|path| (path.path.as_str(), item(path))));
-    let reach = source.reach(paths);
+    let reach = source.reach(paths, kinds);
     let definitions = reach.definitions(Form::V3, &source.texts, registered);
     out.components(definitions, &json!({"BearerToken": super::bearer_token()}));
     out.finish()

@@ -1,14 +1,18 @@
-//! Which resources are served: group, version and plural to the kind, its cache and its store.
+//! Which resources are served: group, version and plural to the kind, its cache and its store. Those of
+//! built-in kinds never change; those of custom ones come and go with their definitions.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kinds::{AnyKind, Shape};
+use kinds::{AnyKind, AnyShape, SharedKind};
 use machinery::status::{self, GroupResource, Status};
+use parking_lot::RwLock;
 use storage::Store;
+use tokio::sync::OwnedRwLockReadGuard;
 
 use crate::cacher::{CachedObject, Cacher, Cachers, Stores};
+use crate::crd::Custom;
 
 /// How long a reader waits for the cache to be as new as it demands.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -16,14 +20,32 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// One served resource.
 #[derive(Clone)]
 pub struct Resource {
-    pub kind: &'static dyn AnyKind,
+    pub kind: SharedKind,
     /// Where its objects are written and read; `None` for kinds that are answered, not stored.
     stored: Option<(Arc<dyn Store>, Arc<Cacher>)>,
+    /// Of a custom resource: its other versions, and the way between them.
+    custom: Option<Arc<Custom>>,
 }
 
 impl Resource {
+    /// One version of a custom resource.
+    pub fn custom(kind: SharedKind, store: Arc<dyn Store>, cacher: Arc<Cacher>, custom: Arc<Custom>) -> Self {
+        Self { kind, stored: Some((store, cacher)), custom: Some(custom) }
+    }
+
+    /// Of a custom resource, what its versions have in common.
+    pub fn custom_parts(&self) -> Option<&Custom> {
+        self.custom.as_deref()
+    }
+
+    /// True when objects are stored in the form that clients of the resource get.
+    pub fn is_stored_form(&self) -> bool {
+        let other = |custom: &Arc<Custom>| custom.storage().version() != self.shape().version;
+        self.kind.stored_as().is_none() && !self.custom.as_ref().is_some_and(other)
+    }
+
     /// The kind's data.
-    pub fn shape(&self) -> &'static Shape {
+    pub fn shape(&self) -> AnyShape<'_> {
         self.kind.shape()
     }
 
@@ -34,7 +56,7 @@ impl Resource {
 
     /// The storage key of an object.
     pub fn key(&self, namespace: &str, name: &str) -> String {
-        self.kind.stored_as().unwrap_or(self.kind).shape().key(namespace, name)
+        self.kind.stored_as().unwrap_or(&*self.kind).shape().key(namespace, name)
     }
 
     /// The key in the cache: `namespace/name`, or `name` at cluster scope.
@@ -62,6 +84,23 @@ impl Resource {
         Status::method_not_allowed(&self.group_resource(), "get")
     }
 
+    /// May objects be created? Holds the definition's end back while what comes back is held.
+    ///
+    /// # Errors
+    /// 405 while the resource's definition is being deleted.
+    pub async fn begin_create(&self) -> status::Result<Option<OwnedRwLockReadGuard<bool>>> {
+        let Some(custom) = &self.custom else { return Ok(None) };
+        let open = custom.open.clone().read_owned().await;
+        if *open { Ok(Some(open)) } else { Err(self.ending()) }
+    }
+
+    /// The 405 of a create while the resource's definition is being deleted.
+    pub fn ending(&self) -> Box<Status> {
+        let mut status = Status::method_not_allowed(&self.group_resource(), "create");
+        status.message = "create not allowed while custom resource definition is terminating".to_owned();
+        status
+    }
+
     /// An object as the cache has it.
     pub fn cached(&self, namespace: &str, name: &str) -> Option<Arc<CachedObject>> {
         self.stored.as_ref()?.1.get(&self.cache_key(namespace, name))
@@ -84,6 +123,8 @@ impl Resource {
 /// Every served resource.
 pub struct Catalogue {
     by_name: HashMap<(&'static str, &'static str, &'static str), Arc<Resource>>,
+    /// By plural and group, one for each version.
+    custom: RwLock<HashMap<GroupResource, Vec<Arc<Resource>>>>,
 }
 
 impl Catalogue {
@@ -91,29 +132,52 @@ impl Catalogue {
     pub fn new(kinds: &[&'static dyn AnyKind], cachers: &Cachers, stores: &Stores) -> Self {
         let resource = |kind: &'static dyn AnyKind| {
             let at = kind.stored_as().unwrap_or(kind).shape();
-            let stored = stores.of(at.keep).cloned().zip(cachers.get(at).cloned());
+            let stored = stores.of(at.keep).cloned().zip(cachers.get(&at).cloned());
             let shape = kind.shape();
-            ((shape.group, shape.version, shape.plural), Arc::new(Resource { kind, stored }))
+            ((shape.group, shape.version, shape.plural), Arc::new(Resource { kind: kind.into(), stored, custom: None }))
         };
-        Self { by_name: kinds.iter().map(|kind| resource(*kind)).collect() }
+        Self { by_name: kinds.iter().map(|kind| resource(*kind)).collect(), custom: RwLock::default() }
     }
 
     /// The resource a path names.
     pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Resource>> {
-        self.by_name.get(&(group, version, plural)).cloned()
+        if let Some(found) = self.by_name.get(&(group, version, plural)) {
+            return Some(found.clone());
+        }
+        let custom = self.custom.read();
+        let versions = custom.get(&GroupResource::new(group, plural))?;
+        versions.iter().find(|resource| resource.shape().version == version).cloned()
     }
 
-    /// The kind of this name, stored or not.
-    pub fn kind(&self, group: &str, version: &str, kind: &str) -> Option<&'static dyn AnyKind> {
-        let same = |r: &&Arc<Resource>| {
-            let shape = r.shape();
+    /// The resource of the kind of this name, stored or not.
+    pub fn of_kind(&self, group: &str, version: &str, kind: &str) -> Option<Arc<Resource>> {
+        let same = |resource: &&Arc<Resource>| {
+            let shape = resource.shape();
             shape.kind == kind && shape.group == group && shape.version == version
         };
-        self.by_name.values().find(same).map(|r| r.kind)
+        if let Some(found) = self.by_name.values().find(same) {
+            return Some(found.clone());
+        }
+        self.custom.read().values().flatten().find(same).cloned()
     }
 
-    /// Every resource, in no order.
-    pub fn all(&self) -> impl Iterator<Item = &Arc<Resource>> {
-        self.by_name.values()
+    /// True when a built-in resource has the name.
+    pub fn is_built_in(&self, group: &str, plural: &str) -> bool {
+        self.by_name.keys().any(|(g, _, p)| *g == group && *p == plural)
+    }
+
+    /// Serves the versions of a custom resource from now on, or no longer when there are none.
+    pub fn set_custom(&self, name: GroupResource, versions: Vec<Arc<Resource>>) {
+        let mut custom = self.custom.write();
+        if versions.is_empty() {
+            custom.remove(&name);
+        } else {
+            custom.insert(name, versions);
+        }
+    }
+
+    /// The custom kinds served, in no order.
+    pub fn custom_kinds(&self) -> Vec<SharedKind> {
+        self.custom.read().values().flatten().map(|resource| resource.kind.clone()).collect()
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kinds::shape::Propagation;
-use kinds::{AnyKind, Shape};
+use kinds::{AnyKind, AnyShape};
 use machinery::meta;
 use machinery::status::{self, GroupResource, Status};
 use serde_json::Value;
@@ -38,7 +38,7 @@ pub enum Step {
 ///
 /// # Errors
 /// 409 when the object is another one, or another version of it.
-pub fn check(options: &DeleteOptions, object: &Value, shape: &Shape) -> status::Result<()> {
+pub fn check(options: &DeleteOptions, object: &Value, shape: &AnyShape<'_>) -> status::Result<()> {
     let name = meta::name(object);
     // Here clients are told the kind where elsewhere they are told the resource.
     let what = GroupResource::new(shape.group, shape.kind);

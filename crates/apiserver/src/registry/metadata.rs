@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use jiff::Timestamp;
-use kinds::Shape;
+use kinds::AnyShape;
 use machinery::field::{FieldErrors, Path};
 use machinery::schema::Type;
 use machinery::status::{self, Status};
@@ -17,7 +17,13 @@ use crate::verbs::options;
 ///
 /// # Errors
 /// 400 when it names another namespace or a resourceVersion.
-pub fn begin(object: &mut Value, shape: &Shape, namespace: &str, now: Timestamp, uid: &str) -> status::Result<()> {
+pub fn begin(
+    object: &mut Value,
+    shape: &AnyShape<'_>,
+    namespace: &str,
+    now: Timestamp,
+    uid: &str,
+) -> status::Result<()> {
     if !meta::resource_version(object).is_empty() {
         return Err(Status::bad_request("resourceVersion should not be set on objects to be created"));
     }
@@ -158,7 +164,7 @@ fn equal_but(new: Option<&Value>, old: Option<&Value>, equal: Equal<'_>) -> bool
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kinds::AnyKind as _;
+    use kinds::{AnyKind as _, Shape};
     use serde_json::json;
 
     const CONFIG_MAP: Shape = Shape::namespaced("", "v1", "ConfigMap", "configmaps");

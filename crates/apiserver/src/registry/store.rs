@@ -26,6 +26,7 @@ use super::claims::{Fulfilled, Owner};
 use super::{deletion, metadata};
 use crate::admission::Attributes;
 use crate::audit::causes::{Cause, Causes, Record};
+use crate::crd::convert;
 use crate::request::RequestInfo;
 use crate::server::ApiServer;
 use crate::verbs::options::DeleteOptions;
@@ -101,12 +102,13 @@ struct Current {
 /// 409 when it exists, 422 when it is wrong, and whatever admission says.
 pub async fn create(write: &Write<'_>, object: Value) -> status::Result<Written> {
     let server = write.server;
-    let kind = write.resource.kind;
+    let kind = &*write.resource.kind;
+    let _open = write.resource.begin_create().await?;
     let now = server.clock.wall();
     let ctx = write.ctx(Verb::Create, now);
     let mut object = object;
     let mut warnings = metadata::drop_duplicate_owners(&mut object);
-    metadata::begin(&mut object, write.resource.shape(), write.namespace, now, &server.rng.uuid())?;
+    metadata::begin(&mut object, &write.resource.shape(), write.namespace, now, &server.rng.uuid())?;
     kind.defaults(&ctx, &mut object)?;
     write.manage(None, &mut object, now);
     write.admit(Verb::Create, None, &mut object).await?;
@@ -184,7 +186,7 @@ where
 pub async fn delete(write: &Write<'_>, options: &DeleteOptions) -> status::Result<Deleted> {
     let mut current = write.current(false).await?;
     for _ in 0..ATTEMPTS {
-        match write.try_delete(&current, options, write.resource.kind).await {
+        match write.try_delete(&current, options, &*write.resource.kind).await {
             Ok(Some(deleted)) => return Ok(deleted),
             Ok(None) => {}
             Err(_) if !current.fresh => {}
@@ -232,15 +234,17 @@ impl<'a> Write<'a> {
 
     /// The object as it is: from the cache (it may be behind) or from the store.
     async fn current(&self, fresh: bool) -> status::Result<Current> {
-        let kind = self.resource.kind;
+        let kind = &*self.resource.kind;
         let key = self.resource.key(self.namespace, self.name);
         if !fresh {
             if let Some(cached) = self.resource.cached(self.namespace, self.name).filter(|c| c.damage.is_none()) {
+                let revision = cached.revision;
+                let cached = convert::object(self.server, self.resource, cached).await?;
                 let mut object = managed::from_slice(&cached.json).map_err(Status::internal)?;
                 if kind.stored_as().is_some() {
                     kind.from_stored(&mut object);
                 }
-                return Ok(Current { object, revision: cached.revision, fresh: false });
+                return Ok(Current { object, revision, fresh: false });
             }
         }
         let entry = self.resource.store()?.get(key.as_bytes()).await.map_err(|e| self.storage_error(e))?;
@@ -252,6 +256,7 @@ impl<'a> Write<'a> {
         if kind.stored_as().is_some() {
             kind.from_stored(&mut object);
         }
+        let object = convert::own(self.server, self.resource, object).await?;
         Ok(Current { object, revision: entry.mod_revision, fresh: true })
     }
 
@@ -261,7 +266,7 @@ impl<'a> Write<'a> {
         F: Fn(&Value) -> status::Result<Value> + Send + Sync,
     {
         let old = &current.object;
-        let kind = self.resource.kind;
+        let kind = &*self.resource.kind;
         let now = self.server.clock.wall();
         let ctx = self.ctx(Verb::Update, now);
         let mut new = change(old)?;
@@ -303,7 +308,7 @@ impl<'a> Write<'a> {
         new: &mut Value,
         warnings: &mut Vec<String>,
     ) -> status::Result<Option<(Option<Bytes>, u64)>> {
-        let (old, kind) = (&current.object, self.resource.kind);
+        let (old, kind) = (&current.object, &*self.resource.kind);
         if self.depth == Depth::Full {
             let finished = kind.finish(ctx, new, Some(old))?;
             warnings.extend(finished.warnings);
@@ -332,10 +337,10 @@ impl<'a> Write<'a> {
         &self,
         current: &Current,
         options: &DeleteOptions,
-        kind: &'static dyn AnyKind,
+        kind: &dyn AnyKind,
     ) -> status::Result<Option<Deleted>> {
         let object = &current.object;
-        deletion::check(options, object, kind.shape())?;
+        deletion::check(options, object, &kind.shape())?;
         self.admit_delete(object).await?;
         match deletion::plan(kind, object, options, self.server.clock.wall()) {
             // As the cache has it, which may be behind.
@@ -401,7 +406,7 @@ impl<'a> Write<'a> {
         let manager = Manager {
             name: self.manager.to_owned(),
             api_version: shape.api_version(),
-            also: shape.also_in,
+            also: shape.also_in.iter().map(str::to_owned).collect(),
             subresource: self.subresource.to_owned(),
             reset: shape.resets(self.subresource),
             now,
@@ -411,7 +416,7 @@ impl<'a> Write<'a> {
 
     fn attributes<'b>(&'b self, verb: Verb, old: Option<&'b Value>, name: &'b str) -> Attributes<'b> {
         Attributes {
-            kind: self.resource.kind,
+            kind: &*self.resource.kind,
             request: self.request,
             user: self.user,
             verb,
@@ -483,8 +488,7 @@ impl<'a> Write<'a> {
         let owners = meta::owner_references(object).into_iter().filter(|owner| owner.controller);
         let cause = |owner: meta::OwnerReference<'_>| {
             let (group, version) = owner.api_version.split_once('/').unwrap_or(("", owner.api_version));
-            let shape = self.server.catalogue.kind(group, version, owner.kind)?.shape();
-            let resource = self.server.catalogue.find(group, version, shape.plural)?;
+            let resource = self.server.catalogue.of_kind(group, version, owner.kind)?;
             let revision = resource.cached(self.namespace, owner.name).map_or(0, |cached| cached.revision);
             let name = resource.cache_key(self.namespace, owner.name);
             Some(Cause { resource: resource.group_resource().to_string(), name, revision })

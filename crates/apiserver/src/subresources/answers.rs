@@ -30,8 +30,8 @@ pub static TOKEN: Endpoint = Endpoint {
 pub async fn run(call: &Call, resource: &Resource) -> status::Result<Response> {
     let accepted = call.accept(Offer::Plain)?;
     let options = WriteOptions::parse(&call.query, "CreateOptions", false, call.user_agent())?;
-    let decoded = body::decode(call, resource.kind, options.validation)?;
-    let sent = checked(call, resource.kind, decoded.value, options.dry_run)?;
+    let decoded = body::decode(call, &*resource.kind, options.validation)?;
+    let sent = checked(call, &*resource.kind, decoded.value, options.dry_run)?;
     let answer = reviews::answer(&call.server.security, &call.user, &call.info.resource, sent).await;
     let not_answered = || Status::method_not_allowed(&resource.group_resource(), "create");
     let json = encoder::json(&answer.ok_or_else(not_answered)??, &resource.kind.schema());

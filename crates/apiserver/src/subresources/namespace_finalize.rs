@@ -24,7 +24,7 @@ async fn run(call: &Call) -> status::Result<transport::Response> {
     let resource = call.resource()?;
     let accepted = call.accept(Offer::Objects { list: false })?;
     let options = WriteOptions::parse(&call.query, "UpdateOptions", false, call.user_agent())?;
-    let sent = body::decode(call, resource.kind, options.validation)?;
+    let sent = body::decode(call, &*resource.kind, options.validation)?;
     check_names(&sent.value, &resource, &call.info.name, "")?;
     let done = store::update(&write(call, &resource, &call.info.name, "finalize", &options), |old| {
         Ok(finalized(old, &sent.value))

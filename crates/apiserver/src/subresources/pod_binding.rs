@@ -29,8 +29,8 @@ pub static CREATE_BINDING: Endpoint =
 async fn run(call: &Call) -> status::Result<transport::Response> {
     let accepted = call.accept(Offer::Plain)?;
     let options = WriteOptions::parse(&call.query, "CreateOptions", false, call.user_agent())?;
-    let kind = call.server.catalogue.kind("", "v1", "Binding").ok_or_else(Status::no_such_path)?;
-    let binding = body::decode(call, kind, options.validation)?.value;
+    let bindings = call.server.catalogue.of_kind("", "v1", "Binding").ok_or_else(Status::no_such_path)?;
+    let binding = body::decode(call, &*bindings.kind, options.validation)?.value;
     let name = if call.info.name.is_empty() { meta::name(&binding) } else { &call.info.name };
     if !matches!(meta::name(&binding), "" | "0") && meta::name(&binding) != name {
         return Err(Status::bad_request("name in URL does not match name in Binding object"));

@@ -99,7 +99,7 @@ impl Eviction<'_> {
         let info = &self.call.info;
         let mut object = sent.clone();
         let attributes = Attributes {
-            kind: self.pods.kind,
+            kind: &*self.pods.kind,
             request: info,
             user: &self.call.user,
             verb: Verb::Create,
@@ -124,7 +124,7 @@ impl Eviction<'_> {
         for _ in 0..ATTEMPTS {
             let pod = self.pod().await?;
             // Before anything is charged for a pod that is not meant.
-            deletion::check(&self.how, &pod, self.pods.shape())?;
+            deletion::check(&self.how, &pod, &self.pods.shape())?;
             if ignores_budgets(&pod) {
                 // A pod that is about to become ready must not slip past its budget.
                 let bound = !demanded && !is_over(&pod);
@@ -225,7 +225,7 @@ impl Eviction<'_> {
             let now = call.server.clock.wall();
             let shape = self.pods.shape();
             let noted = store::update(&write, |pod| {
-                deletion::check(&how, pod, shape)?;
+                deletion::check(&how, pod, &shape)?;
                 Ok(disrupted(pod, now))
             })
             .await?;

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use transport::Response;
 
 use crate::chain::Call;
+use crate::crd::convert;
 use crate::encode;
 use crate::encode::negotiate::{Accepted, Offer};
 use crate::registry::catalogue::Resource;
@@ -35,7 +36,12 @@ pub async fn run(call: &Call, resource: &Resource) -> status::Result<Response> {
             let asked = call.query.text("resourceVersion").map(options::revision).transpose()?;
             resource.settle(asked).await?;
             let missing = || Status::not_found(&resource.group_resource(), &call.info.name);
-            let object = resource.cached(&call.info.namespace, &call.info.name).ok_or_else(missing)?.value()?;
+            let object = resource.cached(&call.info.namespace, &call.info.name).ok_or_else(missing)?;
+            let object = convert::object(&call.server, resource, object).await?.value()?;
+            if resource.kind.is_custom() && object.pointer(paths.spec_replicas).is_none() {
+                let path = paths.spec_replicas.replace('/', ".");
+                return Err(Status::internal(format!("the spec replicas field {path:?} does not exist")));
+            }
             respond(call, accepted, &scale_of(&object, &paths)).await
         }
         "update" => {
@@ -49,7 +55,7 @@ pub async fn run(call: &Call, resource: &Resource) -> status::Result<Response> {
         "patch" if patch::is_apply(call.header(CONTENT_TYPE)) => apply(call, resource, accepted, &paths).await,
         "patch" => {
             let options = WriteOptions::parse(&call.query, "PatchOptions", false, call.user_agent())?;
-            let patch = Patch::read(call.header(CONTENT_TYPE), &call.body, options.validation)?;
+            let patch = Patch::read(call.header(CONTENT_TYPE), &patch::TYPES, &call.body, options.validation)?;
             let schema = schema()?;
             let change = |old: &Value| {
                 let scale = scale_of(old, &paths);
@@ -66,14 +72,19 @@ pub async fn run(call: &Call, resource: &Resource) -> status::Result<Response> {
 }
 
 /// Applies a Scale: the replicas are the object's own, and so is who owns them.
-async fn apply(call: &Call, resource: &Resource, accepted: Accepted, paths: &ScalePaths) -> status::Result<Response> {
+async fn apply(
+    call: &Call,
+    resource: &Resource,
+    accepted: Accepted,
+    paths: &ScalePaths<'_>,
+) -> status::Result<Response> {
     let apply = Apply::read(call)?;
     let (schema, api_version) = (schema()?, resource.shape().api_version());
     let path: Vec<&str> = paths.spec_replicas.split('/').skip(1).collect();
     let manager = Manager {
         name: apply.options.manager.clone(),
         api_version: "autoscaling/v1".to_owned(),
-        also: &[],
+        also: Vec::new(),
         subresource: "scale".to_owned(),
         reset: &[],
         now: call.server.clock.wall(),
@@ -92,7 +103,7 @@ async fn apply(call: &Call, resource: &Resource, accepted: Accepted, paths: &Sca
 }
 
 /// Answers with the Scale of what was written.
-async fn changed(call: &Call, accepted: Accepted, paths: &ScalePaths, done: &Written) -> status::Result<Response> {
+async fn changed(call: &Call, accepted: Accepted, paths: &ScalePaths<'_>, done: &Written) -> status::Result<Response> {
     call.warn(done.warnings.iter().cloned());
     respond(call, accepted, &scale_of(&done.object, paths)).await
 }
@@ -107,7 +118,7 @@ async fn respond(call: &Call, accepted: Accepted, scale: &Value) -> status::Resu
 }
 
 /// An object's Scale.
-fn scale_of(object: &Value, paths: &ScalePaths) -> Value {
+fn scale_of(object: &Value, paths: &ScalePaths<'_>) -> Value {
     let number = |pointer: &str| object.pointer(pointer).and_then(Value::as_i64).unwrap_or(0);
     let mut metadata = json!({});
     for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
@@ -116,7 +127,7 @@ fn scale_of(object: &Value, paths: &ScalePaths) -> Value {
         }
     }
     let mut status = json!({ "replicas": number(paths.status_replicas) });
-    let selector = selector(object.pointer(paths.selector));
+    let selector = selector(object.pointer(paths.selector).filter(|_| !paths.selector.is_empty()));
     if !selector.is_empty() {
         status["selector"] = json!(selector);
     }
@@ -127,6 +138,10 @@ fn scale_of(object: &Value, paths: &ScalePaths) -> Value {
 /// A selector as text: a LabelSelector, or a plain map of labels.
 fn selector(value: Option<&Value>) -> String {
     let Some(value) = value else { return String::new() };
+    // Custom resources write it as the text it is.
+    if let Some(text) = value.as_str() {
+        return text.to_owned();
+    }
     if value.get("matchLabels").is_some() || value.get("matchExpressions").is_some() {
         let parsed = LabelSelector::deserialize(value).ok().and_then(|s| api::selector(&s).ok());
         return parsed.map(|s| s.to_string()).unwrap_or_default();
@@ -137,7 +152,7 @@ fn selector(value: Option<&Value>) -> String {
 }
 
 /// The object with the replicas of a Scale, and the version the client meant.
-fn scaled(old: &Value, scale: &Value, paths: &ScalePaths) -> status::Result<Value> {
+fn scaled(old: &Value, scale: &Value, paths: &ScalePaths<'_>) -> status::Result<Value> {
     let replicas = scale.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
     if replicas < 0 {
         let mut errors = FieldErrors::new();

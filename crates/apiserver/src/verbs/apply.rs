@@ -78,7 +78,7 @@ pub async fn run(call: &Call, resource: &Resource, subresource: &str) -> status:
     let manager = Manager {
         name: apply.options.manager.clone(),
         api_version: shape.api_version(),
-        also: shape.also_in,
+        also: shape.also_in.iter().map(str::to_owned).collect(),
         subresource: subresource.to_owned(),
         reset: shape.resets(subresource),
         now: call.server.clock.wall(),

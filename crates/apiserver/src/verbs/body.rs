@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::options::Validation;
 use crate::chain::Call;
-use crate::encode::negotiate::Content;
+use crate::encode::negotiate::{self, Content};
 
 /// How strictly unknown fields are taken.
 pub fn strictness(validation: Validation) -> Strictness {
@@ -25,6 +25,9 @@ pub fn strictness(validation: Validation) -> Strictness {
 /// # Errors
 /// 415 for a content type that is not spoken, 400 for anything that is not such an object.
 pub fn decode(call: &Call, kind: &dyn AnyKind, validation: Validation) -> status::Result<Decoded> {
+    if kind.is_custom() && call.content()? == Content::Protobuf {
+        return Err(negotiate::unknown_content(true));
+    }
     let decoded = read(call, &kind.schema(), validation)?;
     check_version(&decoded.value, kind)?;
     Ok(decoded)

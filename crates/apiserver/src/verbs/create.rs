@@ -17,7 +17,7 @@ use crate::registry::store;
 pub async fn run(call: &Call, resource: &Resource) -> status::Result<Response> {
     let accepted = call.accept(Offer::Objects { list: false })?;
     let options = WriteOptions::parse(&call.query, "CreateOptions", false, call.user_agent())?;
-    let decoded = body::decode(call, resource.kind, options.validation)?;
+    let decoded = body::decode(call, &*resource.kind, options.validation)?;
     let done = store::create(&write(call, resource, "", "", &options), decoded.value).await?;
     written(call, resource, accepted, &done).await
 }

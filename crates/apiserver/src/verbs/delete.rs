@@ -30,10 +30,10 @@ pub async fn run(call: &Call, resource: &Resource) -> status::Result<Response> {
     match store::delete(&write, &options).await? {
         Deleted::Marked(object) => {
             let code = if options.not_orphan { 202 } else { 200 };
-            encode::value(call, resource.kind, accepted, code, &object).await
+            encode::value(call, &*resource.kind, accepted, code, &object).await
         }
         Deleted::Gone(object) if resource.shape().answers_deleted => {
-            encode::value(call, resource.kind, accepted, 200, &object).await
+            encode::value(call, &*resource.kind, accepted, 200, &object).await
         }
         Deleted::Gone(object) => {
             let accepted = call.accept(Offer::Plain).unwrap_or_default();

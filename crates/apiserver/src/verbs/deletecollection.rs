@@ -10,6 +10,7 @@ use super::options::{DeleteOptions, ListOptions, WriteOptions};
 use super::{body, list, write};
 use crate::cacher::CachedObject;
 use crate::chain::Call;
+use crate::crd::convert;
 use crate::encode;
 use crate::encode::negotiate::Offer;
 use crate::registry::catalogue::Resource;
@@ -30,7 +31,8 @@ pub async fn run(call: &Call, resource: &Resource) -> status::Result<Response> {
     let deletes: Vec<BoxFuture<'_, status::Result<()>>> =
         page.objects.iter().map(|object| one(call, resource, object, &how, &options).boxed()).collect();
     stream::iter(deletes).buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await?;
-    encode::list(call, resource.kind, accepted, &page.meta, page.objects).await
+    let objects = convert::objects(&call.server, resource, page.objects).await?;
+    encode::list(call, resource.kind.clone(), accepted, &page.meta, objects).await
 }
 
 async fn one(

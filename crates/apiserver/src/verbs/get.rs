@@ -5,6 +5,7 @@ use transport::Response;
 
 use super::options;
 use crate::chain::Call;
+use crate::crd::convert;
 use crate::encode;
 use crate::encode::negotiate::Offer;
 use crate::registry::catalogue::Resource;
@@ -19,5 +20,6 @@ pub async fn run(call: &Call, resource: &Resource) -> status::Result<Response> {
     resource.settle(asked).await?;
     let missing = || Status::not_found(&resource.group_resource(), &call.info.name);
     let object = resource.cached(&call.info.namespace, &call.info.name).ok_or_else(missing)?;
-    encode::cached(call, resource.kind, accepted, &object).await
+    let object = convert::object(&call.server, resource, object).await?;
+    encode::cached(call, &*resource.kind, accepted, &object).await
 }

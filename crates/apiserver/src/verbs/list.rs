@@ -20,6 +20,7 @@ use super::continue_token::Token;
 use super::options::{ListOptions, Match};
 use crate::cacher::{CachedObject, Filter, Scan, Snapshot};
 use crate::chain::Call;
+use crate::crd::convert;
 use crate::encode;
 use crate::encode::json::ListMeta;
 use crate::encode::negotiate::Offer;
@@ -38,7 +39,8 @@ pub struct Page {
 pub async fn run(call: &Call, resource: &Resource) -> status::Result<Response> {
     let accepted = call.accept(Offer::Objects { list: true })?;
     let page = page(call, resource, &ListOptions::parse(&call.query, false)?).await?;
-    encode::list(call, resource.kind, accepted, &page.meta, page.objects).await
+    let objects = convert::objects(&call.server, resource, page.objects).await?;
+    encode::list(call, resource.kind.clone(), accepted, &page.meta, objects).await
 }
 
 /// The objects a list shows.

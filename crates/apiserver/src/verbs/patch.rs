@@ -53,21 +53,26 @@ pub struct Patched {
 }
 
 impl Patch {
-    /// Reads a patch of the type the client says.
+    /// Reads a patch of the type the client says, which must be among those given, in the order of [`TYPES`].
     ///
     /// # Errors
     /// 415 for other types, 400 for what is no JSON.
-    pub fn read(content_type: Option<&str>, body: &[u8], validation: Validation) -> status::Result<Self> {
+    pub fn read(
+        content_type: Option<&str>,
+        types: &[&str],
+        body: &[u8],
+        validation: Validation,
+    ) -> status::Result<Self> {
         let media = media_type(content_type);
         let checked = validation != Validation::Ignore;
-        let kind = match TYPES.iter().position(|t| *t == media) {
+        let kind = match types.iter().position(|t| *t == media) {
             Some(0) => patch::JsonPatch::parse(body, checked).map(Kind::Json),
             Some(1) => patch::parse(body, checked, "error decoding patch: ").map(Kind::Merge),
             Some(_) => patch::parse(body, checked, "").map(Kind::Strategic),
             None => {
                 return Err(Status::unsupported_media_type(format!(
                     "the body of the request was in an unknown format - accepted media types include: {}, {}",
-                    TYPES.join(", "),
+                    types.join(", "),
                     apply::TYPE
                 )));
             }
@@ -142,7 +147,8 @@ pub async fn run(call: &Call, resource: &Resource, subresource: &str) -> status:
     }
     let options = WriteOptions::parse(&call.query, "PatchOptions", false, call.user_agent());
     let validation = options.as_ref().map_or(Validation::Warn, |o| o.validation);
-    let patch = Patch::read(call.header(CONTENT_TYPE), &call.body, validation);
+    let types = if resource.kind.is_custom() { &TYPES[..2] } else { &TYPES };
+    let patch = Patch::read(call.header(CONTENT_TYPE), types, &call.body, validation);
     // Another kind of patch is told before all else, what is wrong with this one after the options.
     if let Err(status) = &patch
         && status.code == 415
@@ -203,7 +209,7 @@ mod tests {
             // Only where there is an object: see `patches.rs`.
             (Some("application/merge-patch+json"), "[1]", Ok(())),
         ] {
-            let got = Patch::read(media, body.as_bytes(), Validation::Warn).map(|_| ()).map_err(|s| s.code);
+            let got = Patch::read(media, &TYPES, body.as_bytes(), Validation::Warn).map(|_| ()).map_err(|s| s.code);
             assert_eq!(got, want, "{media:?} {body}");
         }
     }

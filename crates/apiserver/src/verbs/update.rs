@@ -18,7 +18,7 @@ use crate::registry::{metadata, store};
 pub async fn run(call: &Call, resource: &Resource, subresource: &str) -> status::Result<Response> {
     let accepted = call.accept(Offer::Objects { list: false })?;
     let options = WriteOptions::parse(&call.query, "UpdateOptions", false, call.user_agent())?;
-    let decoded = body::decode(call, resource.kind, options.validation)?;
+    let decoded = body::decode(call, &*resource.kind, options.validation)?;
     let name = call.info.name.as_str();
     check_names(&decoded.value, resource, name, &call.info.namespace)?;
     let write = write(call, resource, name, subresource, &options);

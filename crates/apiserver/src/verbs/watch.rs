@@ -16,7 +16,8 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::{Stream, StreamExt, stream};
+use futures::future::BoxFuture;
+use futures::{FutureExt, Stream, StreamExt, stream};
 use http::HeaderValue;
 use http::header::CONTENT_TYPE;
 use machinery::status::{self, GroupResource, Status};
@@ -25,8 +26,9 @@ use transport::{BodyError, Response};
 
 use super::list;
 use super::options::ListOptions;
-use crate::cacher::{WatchOptions, Watcher};
+use crate::cacher::{Delivery, WatchItem, WatchOptions, Watcher};
 use crate::chain::Call;
+use crate::crd::convert;
 use crate::encode::event::{Form, Frame};
 use crate::encode::negotiate::{Format, Offer};
 use crate::encode::table::Include;
@@ -57,9 +59,10 @@ pub async fn run(call: &Call, resource: &Resource) -> status::Result<Response> {
         }
     }
     list::check_fields(resource, &options)?;
-    let form = Form::new(resource.kind, accepted, Include::parse(&call.query)?, call.server.clock.clone())?;
-    let mut events = Events { watcher: None, first: None, form, server: call.server.clone() };
-    match begin(call, resource, &options).await {
+    let form = Form::new(resource.kind.clone(), accepted, Include::parse(&call.query)?, call.server.clock.clone())?;
+    let (server, resource) = (call.server.clone(), resource.clone());
+    let mut events = Events { watcher: None, first: None, form, server, resource, converting: None };
+    match begin(call, &events.resource, &options).await {
         Ok(watcher) => events.watcher = Some(watcher),
         Err(status) => events.first = Some(events.form.error(&status)),
     }
@@ -115,6 +118,12 @@ async fn begin(call: &Call, resource: &Resource, options: &ListOptions) -> statu
     })
 }
 
+/// An event with its object in the version of the resource.
+async fn converted(server: Arc<ApiServer>, resource: Resource, delivery: Delivery) -> status::Result<WatchItem> {
+    let object = convert::object(&server, &resource, delivery.object.clone()).await?;
+    Ok(WatchItem::Event(delivery.with(object)))
+}
+
 /// The events of a watch, in the form its client gets.
 struct Events {
     /// `None` once it has ended.
@@ -123,6 +132,9 @@ struct Events {
     first: Option<Frame>,
     form: Form,
     server: Arc<ApiServer>,
+    resource: Resource,
+    /// An event whose object is being converted to the version of the resource.
+    converting: Option<BoxFuture<'static, status::Result<WatchItem>>>,
 }
 
 impl Events {
@@ -133,13 +145,35 @@ impl Events {
         let Some(watcher) = self.watcher.as_mut().filter(|_| !self.server.is_stopping()) else {
             return Poll::Ready(None);
         };
-        let Some(item) = ready!(watcher.poll_next(cx)) else { return Poll::Ready(None) };
+        if self.converting.is_none() {
+            let Some(item) = ready!(watcher.poll_next(cx)) else { return Poll::Ready(None) };
+            match item {
+                WatchItem::Event(delivery) if convert::is_needed(&self.resource, &delivery.object) => {
+                    self.converting = Some(converted(self.server.clone(), self.resource.clone(), delivery).boxed());
+                }
+                item => return Poll::Ready(Some(self.frame(&item))),
+            }
+        }
+        let Some(converting) = &mut self.converting else { return Poll::Pending };
+        let item = ready!(converting.poll_unpin(cx));
+        self.converting = None;
+        Poll::Ready(Some(match item {
+            Ok(item) => self.frame(&item),
+            Err(status) => self.end(&status),
+        }))
+    }
+
+    fn frame(&mut self, item: &WatchItem) -> Frame {
         // What cannot be shown ends the watch: its client must not believe that nothing happened.
-        let frame = self.form.frame(&item).unwrap_or_else(|status| {
-            self.watcher = None;
-            self.form.error(&status)
-        });
-        Poll::Ready(Some(frame))
+        match self.form.frame(item) {
+            Ok(frame) => frame,
+            Err(status) => self.end(&status),
+        }
+    }
+
+    fn end(&mut self, status: &Status) -> Frame {
+        self.watcher = None;
+        self.form.error(status)
     }
 
     /// As the bytes of a body. Nothing is allocated for an event that others share.

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
+pub mod custom;
+
 use std::sync::Arc;
 
 use apiserver::cacher::Limits;

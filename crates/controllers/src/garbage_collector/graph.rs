@@ -186,6 +186,15 @@ impl Graph {
         work
     }
 
+    /// The objects of a resource that caches have shown.
+    pub(super) fn of_resource(&self, group: &str, plural: &str) -> Vec<String> {
+        let is_of = |node: &Node| match &node.place {
+            Place::Seen { resource, .. } => *resource.group == *group && *resource.plural == *plural,
+            Place::Named { .. } => false,
+        };
+        self.nodes.iter().filter(|(_, node)| is_of(node)).map(|(uid, _)| uid.clone()).collect()
+    }
+
     /// Dependents that hold up the foreground deletion of their owner: uid, and whether the
     /// dependent itself waits for its own.
     pub(super) fn blocking(&self, uid: &str) -> Vec<(String, bool)> {

@@ -1,10 +1,12 @@
 //! Garbage collection: objects whose owners are all gone go too; owners that are deleted in the
 //! foreground wait for their dependents; owners that orphan let them live.
 //!
-//! It follows the metadata of every deletable resource that discovery shows. The graph of owners
+//! It follows the metadata of every deletable resource that discovery shows, and of custom resources as
+//! they come and go (`custom.rs`). The graph of owners
 //! only says what to look at: before anything is deleted, the object and each owner are read anew,
 //! and the deletion is bound to the uid and revision that were read.
 
+mod custom;
 mod graph;
 mod plan;
 
@@ -25,6 +27,7 @@ use stdx::backoff::Policy;
 
 use crate::context::Context;
 use crate::writer::Writer;
+use custom::Custom;
 use graph::{FOREGROUND, Graph, Node, ORPHAN, Place, Work};
 use plan::{Facts, Owner, Verdict};
 
@@ -41,6 +44,7 @@ struct Controller {
     kinds: Mutex<HashMap<(String, String), Resource>>,
     absent: Mutex<Absent>,
     queue: Arc<Queue<Work>>,
+    custom: Custom,
 }
 
 #[derive(Default)]
@@ -57,6 +61,7 @@ pub(crate) fn start(context: &Context) {
         kinds: Mutex::new(HashMap::new()),
         absent: Mutex::new(Absent::default()),
         queue: queue.clone(),
+        custom: Custom::default(),
     });
     let (own, followed) = (controller.clone(), context.clone());
     let ready = async move { own.follow(&followed).await };
@@ -77,8 +82,14 @@ impl Controller {
             context.clock.sleep(RETRY.delay(failures)).await;
         };
         let mut synced = Vec::new();
+        if found.resources.iter().any(|served| custom::is_definition(&served.resource)) {
+            synced.extend(self.follow_definitions(context).await);
+        }
         for served in found.resources {
             let resource = served.resource.clone();
+            if self.custom.has(&resource) {
+                continue;
+            }
             let kind = (resource.group.to_string(), resource.kind.to_string());
             self.kinds.lock().insert(kind, resource.clone());
             let is_ignored = IGNORED.iter().any(|(g, p)| *resource.group == **g && *resource.plural == **p);
@@ -87,15 +98,18 @@ impl Controller {
             }
             let own = self.clone();
             let of = resource.clone();
-            synced.push(context.follow(&resource, move |meta, is_gone| {
-                let work = {
-                    let mut graph = own.graph.lock();
-                    if is_gone { graph.deleted(&meta.uid) } else { graph.applied(&of, meta) }
-                };
-                own.enqueue(work);
-            }));
+            synced.push(context.follow(&resource, move |meta, is_gone| own.heard(&of, meta, is_gone)));
         }
         join_all(synced).await;
+    }
+
+    /// A cache tells of an object.
+    fn heard(&self, resource: &Resource, meta: &Meta, is_gone: bool) {
+        let work = {
+            let mut graph = self.graph.lock();
+            if is_gone { graph.deleted(&meta.uid) } else { graph.applied(resource, meta) }
+        };
+        self.enqueue(work);
     }
 
     fn enqueue(&self, work: BTreeSet<Work>) {

@@ -19,7 +19,7 @@ impl std::fmt::Display for ObjectKey {
 }
 
 /// The shape whose objects live under `key`.
-fn shape(key: &str) -> Option<(&'static Shape, &str)> {
+fn shape(key: &str) -> Option<(Shape, &str)> {
     let rest = key.strip_prefix("/registry/")?;
     kinds::stored()
         .map(|kind| kind.shape())

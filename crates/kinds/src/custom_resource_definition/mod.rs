@@ -11,8 +11,8 @@ mod view;
 mod warnings;
 
 use machinery::field::{FieldErrors, Path};
-use machinery::names;
-use serde_json::Value;
+use machinery::{meta, names};
+use serde_json::{Value, json};
 
 pub use view::{
     Condition, Conversion, Definition, Names, PrinterColumn, Scale, Schema, SelectableField, Spec, Status,
@@ -104,6 +104,33 @@ impl Kind for CustomResourceDefinition {
 
     fn validate_status(_ctx: &Ctx, new: &Self::Object, _old: &Self::Object, errors: &mut FieldErrors) {
         validate::status(new, errors);
+    }
+
+    /// One that is not being deleted yet is held by the objects it may have.
+    fn is_held(definition: &Value) -> bool {
+        !meta::is_deleting(definition)
+    }
+
+    fn begin_deletion(definition: &mut Value) {
+        let mut finalizers: Vec<String> = meta::finalizers(definition).into_iter().map(str::to_owned).collect();
+        if finalizers.iter().any(|finalizer| finalizer == CLEANUP_FINALIZER) {
+            return;
+        }
+        finalizers.push(CLEANUP_FINALIZER.to_owned());
+        meta::set_finalizers(definition, &finalizers.iter().map(String::as_str).collect::<Vec<_>>());
+        let now = meta::deletion_timestamp(definition).map(machinery::time::rfc3339);
+        let condition = json!({"type": TERMINATING, "status": "True", "lastTransitionTime": now,
+            "reason": "InstanceDeletionPending",
+            "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"});
+        let Some(definition) = definition.as_object_mut() else { return };
+        let status = definition.entry("status").or_insert_with(|| json!({}));
+        match status.get_mut("conditions").and_then(Value::as_array_mut) {
+            Some(conditions) => {
+                conditions.retain(|condition| condition["type"] != TERMINATING);
+                conditions.push(condition);
+            }
+            None => status["conditions"] = json!([condition]),
+        }
     }
 
     fn warnings(_ctx: &Ctx, new: &Self::Object, old: Option<&Self::Object>) -> Vec<String> {

@@ -75,6 +75,10 @@ pub(super) fn schema(schema: &Value, has_status: bool, path: &Path, errors: &mut
         // It overlaps with what the walk finds, and is told when that found nothing.
         errors.invalid(path, "", why);
     }
+    // Rules are compiled for a schema that is one.
+    if errors.len() == before {
+        errors.extend(rules::crd::check(schema, path, false));
+    }
 }
 
 /// Calls `visit` with every schema in a schema.

@@ -65,7 +65,7 @@ pub struct Manager {
     pub api_version: String,
     /// Other versions the same objects are served in. What is owned in them stays as it is; what is
     /// owned in yet others is dropped.
-    pub also: &'static [&'static str],
+    pub also: Vec<String>,
     /// `status`, `scale`, …; empty for the object itself.
     pub subresource: String,
     /// What this door does not let in, and so does not own: paths of field names.
@@ -80,7 +80,7 @@ impl Manager {
 
     /// The entries that count: those in a version that is served.
     fn served(&self, entries: &mut Vec<Entry<'_>>) {
-        entries.retain(|e| e.api_version == self.api_version || self.also.contains(&e.api_version.as_ref()));
+        entries.retain(|e| e.api_version == self.api_version || self.also.iter().any(|v| *v == e.api_version));
     }
 }
 

@@ -2,13 +2,14 @@
 //! store's refusals are called.
 
 use bytes::Bytes;
-use kinds::Keep;
+use kinds::{AnyKind as _, Keep};
 use machinery::status::{self, Status};
 use machinery::{encode, meta};
 use serde_json::Value;
 use storage::{Expect, Op, Urgency};
 
 use super::Write;
+use crate::crd::convert;
 
 /// What became of a compare-and-swap.
 pub(super) enum Swap {
@@ -20,13 +21,19 @@ pub(super) enum Swap {
 
 impl Write<'_> {
     /// The stored form of an object: no resourceVersion, the stored kind's fields in their order.
-    fn stored(&self, object: &mut Value) -> Bytes {
-        let kind = self.resource.kind;
+    async fn stored(&self, object: &mut Value) -> status::Result<Bytes> {
+        let kind = &*self.resource.kind;
+        if kind.is_custom() && !self.resource.is_stored_form() {
+            let mut stored = object.clone();
+            meta::set_resource_version(&mut stored, "");
+            let (stored, kind) = convert::stored(self.server, self.resource, stored).await?;
+            return Ok(encode::json(&stored, &kind.schema()).into());
+        }
         if let Some(stored_as) = kind.stored_as() {
             let mut stored = object.clone();
             meta::set_resource_version(&mut stored, "");
             kind.to_stored(&mut stored);
-            return encode::json(&stored, &stored_as.schema()).into();
+            return Ok(encode::json(&stored, &stored_as.schema()).into());
         }
         // Without a copy of the object for the sake of one field.
         let version = meta::metadata_mut(object).remove("resourceVersion");
@@ -34,12 +41,12 @@ impl Write<'_> {
         if let Some(version) = version {
             meta::metadata_mut(object).insert("resourceVersion".to_owned(), version);
         }
-        stored
+        Ok(stored)
     }
 
     /// What was written as clients get it: it need not be encoded a second time.
     pub(super) fn answer(&self, stored: Bytes, revision: Option<u64>) -> Option<Bytes> {
-        if stored.is_empty() || self.resource.kind.stored_as().is_some() {
+        if stored.is_empty() || !self.resource.is_stored_form() {
             return None;
         }
         Some(match revision {
@@ -53,7 +60,7 @@ impl Write<'_> {
         // What could not be read again would break every list it is in.
         machinery::decode::check_depth(object)?;
         let key = self.resource.key(self.namespace, name);
-        let value = self.stored(object);
+        let value = self.stored(object).await?;
         if self.dry_run {
             let lost = expect == Expect::Absent && self.exists(&key).await?;
             return Ok(if lost { Swap::Lost } else { Swap::Done(None, value) });

@@ -249,7 +249,7 @@ fn step(model: &mut Model, choices: &mut Choices<'_>, now: i64) -> Result<(), Te
     let manager = Manager {
         name: name.into(),
         api_version: "apps/v1".into(),
-        also: &[],
+        also: Vec::new(),
         subresource: String::new(),
         reset: &[&["status"]],
         now: Timestamp::from_second(now).expect("a time"),

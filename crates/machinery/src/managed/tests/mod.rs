@@ -79,7 +79,7 @@ fn manager(name: &str, subresource: &str, second: i64) -> Manager {
     Manager {
         name: name.into(),
         api_version: "apps/v1".into(),
-        also: &[],
+        also: Vec::new(),
         subresource: subresource.into(),
         reset,
         now: at(second),
