@@ -8,51 +8,73 @@ use serde_json::{Value, json};
 use crate::metadata;
 use crate::view;
 
-/// Adds the mistakes in the defaults of a schema.
-pub(super) fn check(root: &Node, path: &Path, errors: &mut FieldErrors) {
-    node(root, true, None, path, errors);
+/// Adds the mistakes in the defaults of a schema, which is given compiled and as it was written.
+pub(super) fn check(root: &Node, schema: &Value, path: &Path, errors: &mut FieldErrors) {
+    let mut budget = rules::crd::BUDGET;
+    node((root, schema), true, None, path, &mut Found { errors, budget: &mut budget });
+}
+
+/// What was found, and what all rules on all defaults may still cost.
+struct Found<'f> {
+    errors: &'f mut FieldErrors,
+    budget: &'f mut i64,
 }
 
 /// `head`: what of an object's head the node belongs to, as a path of names.
-fn node(node: &Node, is_root: bool, head: Option<&[&str]>, path: &Path, errors: &mut FieldErrors) {
+fn node((node, schema): (&Node, &Value), is_root: bool, head: Option<&[&str]>, path: &Path, found: &mut Found<'_>) {
     let has_head = is_root || node.embedded_resource;
     let head = head.filter(|_| !has_head);
     if let Some(default) = node.default_value() {
         let at = path.child("default");
         match head {
-            Some(names) => in_head(node, default, names, &at, errors),
-            None => plain(node, default, &at, errors),
+            Some(names) => in_head(node, default, names, &at, found.errors),
+            None => plain((node, schema), default, &at, found),
         }
     }
     if let Some(items) = &node.items {
-        self::node(items, false, head, &path.child("items"), errors);
+        self::node((items, inner(schema.get("items"))), false, head, &path.child("items"), found);
     }
     for (name, property) in node.properties.iter() {
         let at = path.child("properties").key(name);
+        let written = inner(schema.get("properties").and_then(|properties| properties.get(name)));
         let names: Vec<&str> = match head {
             Some(names) => names.iter().copied().chain([name]).collect(),
             None if has_head && matches!(name, "metadata" | "apiVersion" | "kind") => vec![name],
             None => {
-                self::node(property, false, None, &at, errors);
+                self::node((property, written), false, None, &at, found);
                 continue;
             }
         };
-        self::node(property, false, Some(&names), &at, errors);
+        self::node((property, written), false, Some(&names), &at, found);
     }
 }
 
-fn plain(node: &Node, default: &Value, path: &Path, errors: &mut FieldErrors) {
+/// The schema of a node as it was written; it is there, for the node was made of it.
+fn inner(schema: Option<&Value>) -> &Value {
+    schema.unwrap_or(&Value::Null)
+}
+
+fn plain((node, schema): (&Node, &Value), default: &Value, path: &Path, found: &mut Found<'_>) {
     let mut pruned = default.clone();
     node.prune(&mut pruned);
     if pruned != *default {
-        errors.invalid(path, default.clone(), "must not have unknown fields");
+        found.errors.invalid(path, default.clone(), "must not have unknown fields");
     }
-    let mut found = FieldErrors::new();
-    node.validate_embedded(path, default, &metadata::validate_embedded, &mut found);
-    if found.is_empty() {
-        node.validate(path, default, None, &mut found);
+    let mut errors = FieldErrors::new();
+    node.validate_embedded(path, default, &metadata::validate_embedded, &mut errors);
+    if errors.is_empty() {
+        node.validate(path, default, None, &mut errors);
     }
-    errors.extend(found);
+    if errors.is_empty() {
+        let rules = rules::crd::Rules::compile(schema);
+        // Rules must hold when the value stays and when it comes.
+        for old in [Some(default), None] {
+            if errors.is_empty() && !rules.is_empty() {
+                errors = rules.validate(default, old, path, found.budget, &mut Vec::new());
+            }
+        }
+    }
+    found.errors.extend(errors);
 }
 
 /// A default inside of an object's metadata: what it makes of an object must be one.

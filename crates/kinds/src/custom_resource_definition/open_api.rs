@@ -63,7 +63,7 @@ pub(super) fn schema(schema: &Value, has_status: bool, path: &Path, errors: &mut
         let mut found = FieldErrors::new();
         node.check_structural(path, &mut found);
         if found.is_empty() {
-            defaults::check(node, path, &mut found);
+            defaults::check(node, schema, path, &mut found);
         }
         errors.extend(found);
     }
