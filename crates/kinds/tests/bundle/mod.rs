@@ -258,7 +258,7 @@ fn schema(kind: &str) -> Value {
                     {"rule": "!has(self.minReplicas) || self.minReplicas <= self.replicas",
                      "message": "minReplicas must not be more than replicas", "fieldPath": ".minReplicas"},
                     {"rule": "self.mode != 'Standby' || self.replicas <= 3",
-                     "messageExpression": "'a standby has at most 3 replicas, not ' + string(self.replicas)"},
+                     "messageExpression": "'a standby has at most 3 replicas' + (has(self.minReplicas) ? ', and minReplicas is one of them' : '')"},
                 ],
             },
             "status": status(),
