@@ -53,6 +53,21 @@ fn every_rule_has_its_words() {
         ),
         (json!({"type": "string", "maxLength": 2}), json!("äöü"), &["spec: Too long: may not be more than 2 bytes"]),
         (json!({"type": "string", "maxLength": 3}), json!("äöü"), &[]),
+        (json!({"type": "string", "maxLength": 1}), json!("ab"), &["spec: Too long: may not be more than 1 byte"]),
+        (
+            json!({"type": "integer", "maximum": 1.5}),
+            json!(1.5),
+            &[
+                "spec: Invalid value: \"number\": spec in body must be of type integer: \"number\"",
+                "<nil>: Invalid value: \"\": Checked value must be of type integer (default format) in spec",
+                "<nil>: Invalid value: \"\": Maximum boundary value must be of type integer (default format) in spec",
+            ],
+        ),
+        (
+            json!({"x-kubernetes-int-or-string": true, "multipleOf": 0.5}),
+            json!(1),
+            &["spec: Invalid value: 0: factor MultipleOf declared for spec must be positive: 0"],
+        ),
         (
             json!({"type": "string", "minLength": 2}),
             json!("a"),
@@ -233,6 +248,8 @@ fn what_an_update_leaves_as_it_was_is_not_its_mistake() {
         (json!({"b": [{"k": "x", "v": 5}, {"k": "y"}]}), json!({"b": [{"k": "y"}, {"k": "x", "v": 5}]}), vec![]),
         (json!({"c": [5]}), json!({"c": [5]}), vec![]),
         (json!({"c": [5]}), json!({"c": [5, 1]}), vec![few.to_owned(), at("spec.c[0]")]),
+        // Nor is an item that lacks its key.
+        (json!({"b": [{"v": 5}]}), json!({"b": [{"v": 5}]}), vec![few.to_owned(), at("spec.b[0].v")]),
         // What no schema speaks of is not known again.
         (json!({"d": {"y": 1}}), json!({"d": {"y": 1}}), vec![few.to_owned(), "spec.d.x: Required value".to_owned()]),
     ] {
