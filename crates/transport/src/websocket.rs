@@ -96,7 +96,7 @@ pub enum Refused {
 }
 
 /// The subprotocol to speak; empty for none.
-fn choose<'h>(headers: &'h HeaderMap, spoken: Protocols) -> Result<&'h str, Refused> {
+fn choose(headers: &HeaderMap, spoken: Protocols) -> Result<&str, Refused> {
     let offered = protocols(headers);
     match (spoken, offered.as_slice()) {
         (Protocols::Named, []) => Ok(""),
