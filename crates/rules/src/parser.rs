@@ -206,11 +206,23 @@ impl<'s> Parser<'s> {
         Ok(expr)
     }
 
-    fn expr(&mut self) -> Result<Expr, Stop> {
+    /// One level deeper.
+    fn enter(&mut self) -> Result<(), Stop> {
         self.expr_depth += 1;
         if self.expr_depth > MAX_DEPTH {
             return self.too_deep(format!("expression recursion limit exceeded: {MAX_DEPTH}"));
         }
+        Ok(())
+    }
+
+    /// From `first` to here there is no reading of the words.
+    fn no_viable<T>(&mut self, first: Token<'s>) -> Result<T, Stop> {
+        let shown = lexer::escape(first.through(&self.peek(), self.text));
+        self.syntax(&format!("no viable alternative at input '{shown}'"))
+    }
+
+    fn expr(&mut self) -> Result<Expr, Stop> {
+        self.enter()?;
         let condition = self.binary(OR)?;
         let out = if self.is("?") {
             let place = self.bump().offset;
@@ -313,10 +325,7 @@ impl<'s> Parser<'s> {
             Word::True | Word::False | Word::Null if !optional => return self.unexpected("mismatched", "IDENTIFIER"),
             _ if optional => return self.unexpected("mismatched", "{IDENTIFIER, ESC_IDENTIFIER}"),
             // What follows a dot is one alternative with the dot, so both are named.
-            _ => {
-                let shown = lexer::escape(dot.through(&name, self.text));
-                return self.syntax(&format!("no viable alternative at input '{shown}'"));
-            }
+            _ => return self.no_viable(dot),
         };
         self.bump();
         if optional {
@@ -407,9 +416,21 @@ impl<'s> Parser<'s> {
                 self.bump();
                 Ok(self.nodes.at(token.offset, Kind::Literal(Literal::Null)))
             }
+            // Signs of two kinds do not follow each other.
+            Word::Op("-") => {
+                self.bump();
+                self.no_viable(token)
+            }
+            Word::Op("!") => {
+                let before = self.at.checked_sub(1).and_then(|at| self.tokens.get(at)).copied();
+                self.no_viable(before.unwrap_or(token))
+            }
             _ => {
+                self.enter()?;
                 self.admit(STARTS, |_| false)?;
-                self.primary()
+                let operand = self.unary()?;
+                self.expr_depth -= 1;
+                Ok(operand)
             }
         }
     }
@@ -427,7 +448,7 @@ impl<'s> Parser<'s> {
             return Ok(());
         }
         let _: Result<(), Stop> = self.unexpected("mismatched", expecting);
-        if next == Some(Word::End) && self.expr_depth == 1 && expecting == STARTS {
+        if next == Some(Word::End) && self.expr_depth == 2 && expecting == STARTS {
             self.bump();
             return self.unexpected("mismatched", expecting);
         }
@@ -512,8 +533,7 @@ impl<'s> Parser<'s> {
         let dot = if self.eat(".") { "." } else { "" };
         let token = self.peek();
         if token.kind != Word::Ident {
-            let shown = lexer::escape(first.through(&token, self.text));
-            return self.syntax(&format!("no viable alternative at input '{shown}'"));
+            return self.no_viable(first);
         }
         if let Some(end) = self.struct_name() {
             return self.structure(dot, end);

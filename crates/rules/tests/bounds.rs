@@ -32,6 +32,8 @@ fn depth_is_bounded() {
         let found = run(text).expect_err("is refused");
         assert_eq!(found, format!("ERROR: <input>:-1:0: {mistake}"));
     }
+    assert!(run("+-".repeat(40_000)).is_err());
+    assert!(run("!-a".to_owned()).is_err());
     let deep = "(".repeat(240) + "1" + &")".repeat(240);
     assert_eq!(run(deep), Ok(Ok("1".to_owned())));
     assert_eq!(run("!".repeat(50_001) + "true"), Ok(Ok("false".to_owned())));
