@@ -208,7 +208,12 @@ async fn authorize(server: &ApiServer, user: &User, info: &RequestInfo) -> statu
         Decision::Allow { .. } => return Ok(()),
         Decision::NoOpinion { reason } | Decision::Deny { reason } => reason,
     };
-    let mut why = format!("User {:?} cannot {}", user.name, info.verb);
+    Err(denial(&user.name, info, &reason))
+}
+
+/// 403: what the user may not do, and why.
+pub fn denial(user: &str, info: &RequestInfo, reason: &str) -> Box<Status> {
+    let mut why = format!("User {:?} cannot {}", user, info.verb);
     if info.is_resource {
         let sub = if info.subresource.is_empty() { String::new() } else { format!("/{}", info.subresource) };
         why.push_str(&format!(" resource \"{}{sub}\" in API group {:?}", info.resource, info.group));
@@ -223,7 +228,7 @@ async fn authorize(server: &ApiServer, user: &User, info: &RequestInfo) -> statu
     if !reason.is_empty() {
         why.push_str(&format!(": {reason}"));
     }
-    Err(Status::forbidden(&GroupResource::new(&info.group, &info.resource), &info.name, why))
+    Status::forbidden(&GroupResource::new(&info.group, &info.resource), &info.name, why)
 }
 
 async fn read(server: &ApiServer, head: &http::request::Parts, body: Body) -> status::Result<Bytes> {

@@ -25,9 +25,11 @@ macro_rules! resources {
 resources! {
     NAMESPACES "" "namespaces"
     NODES "" "nodes"
+    PERSISTENT_VOLUME_CLAIMS "" "persistentvolumeclaims"
     PODS "" "pods"
     SECRETS "" "secrets"
     SERVICE_ACCOUNTS "" "serviceaccounts"
+    STORAGE_CLASSES "storage.k8s.io" "storageclasses"
     PRIORITY_CLASSES "scheduling.k8s.io" "priorityclasses"
     ROLES "rbac.authorization.k8s.io" "roles"
     ROLE_BINDINGS "rbac.authorization.k8s.io" "rolebindings"

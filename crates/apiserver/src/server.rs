@@ -19,7 +19,7 @@ use crate::authn::in_process::{InProcess, InProcessAuthenticator};
 use crate::authn::service_account;
 use crate::authn::x509::X509;
 use crate::authz::Authorizer;
-use crate::bootstrap::{self, aggregation};
+use crate::bootstrap::{self, aggregation, flow_control};
 use crate::cacher::{Cachers, Limits, Stores};
 use crate::chain;
 use crate::crd;
@@ -133,7 +133,15 @@ impl ApiServer {
             front_proxy_ca: config.front_proxy_ca_pem,
             now: server.clock.wall(),
         };
-        bootstrap::run(&server.handler(bootstrap::myself()), &server.security.objects, &wanted).await?;
+        let own = server.handler(bootstrap::myself());
+        bootstrap::run(&own, &server.security.objects, &wanted).await?;
+        let keeper = flow_control::Keeper {
+            handler: own,
+            objects: server.security.objects.clone(),
+            cachers: server.cachers.clone(),
+            clock: server.clock.clone(),
+        };
+        stage.spawn(keeper.run(stage.clone()));
         let (door, rbac) = (server.handler(aggregation::user()), server.security.rbac.clone());
         aggregation::settle(&door, &rbac).await;
         let follow = aggregation::run(door, rbac, server.cachers.clone(), server.clock.clone(), stage.clone());

@@ -32,6 +32,9 @@ struct Fixture {
     /// The same inside of status.
     #[serde(default)]
     status: Option<(String, Value)>,
+    /// What was once said in status stays.
+    #[serde(default)]
+    final_status: bool,
 }
 
 fn every() -> String {
@@ -276,7 +279,8 @@ async fn every_verb_and_every_patch() {
         assert!(with.pointer("/metadata/annotations/json").is_none(), "{title}: what a merge patch took away");
         let applied = json!({"f:metadata": {"f:annotations": {"f:apply": {}}}});
         let managers = with["metadata"]["managedFields"].as_array().expect("managers");
-        let applier = managers.iter().find(|m| m["manager"] == "applier").expect("the applier");
+        let applier = managers.iter().find(|m| m["manager"] == "applier");
+        let applier = applier.unwrap_or_else(|| panic!("{title}: {managers:?}"));
         assert_eq!((&applier["operation"], &applier["fieldsV1"]), (&json!("Apply"), &applied), "{title}");
 
         if let Some((pointer, value)) = &walk.fixture.main {
@@ -323,10 +327,23 @@ async fn remove(walk: &Walk<'_>, name: &str, watch: &mut Watch) {
         going["spec"]["finalizers"] = json!([]);
         root.put(&format!("{uri}/finalize"), &going).await.ok();
     }
-    let event = watch.next().await.expect("an event");
+    let event = gone(walk, watch).await;
     let told = (&event["type"], &event["object"]["metadata"]["name"]);
     assert_eq!(told, (&json!("DELETED"), &json!(name)), "{}", walk.title);
     assert_eq!(root.get(&uri).await.code, 404, "{}", walk.title);
+}
+
+/// The last event of what was deleted. What is born with a finalizer waits for who takes it away.
+async fn gone(walk: &Walk<'_>, watch: &mut Watch) -> Value {
+    let event = watch.next().await.expect("an event");
+    if event["type"] != "MODIFIED" {
+        return event;
+    }
+    let metadata = &event["object"]["metadata"];
+    assert!(metadata["deletionTimestamp"].is_string() && metadata["finalizers"].is_array(), "{event}");
+    let uri = format!("{}/{}", walk.all(), metadata["name"].as_str().expect("a name"));
+    walk.server.root.patch("merge", &uri, &json!({"metadata": {"finalizers": null}})).await.ok();
+    watch.next().await.expect("an event")
 }
 
 async fn everything_goes(walk: &Walk<'_>, watch: &mut Watch) {
@@ -343,7 +360,7 @@ async fn everything_goes(walk: &Walk<'_>, watch: &mut Watch) {
     root.delete(&format!("{selected}&dryRun=All")).await.ok();
     assert_eq!(root.get(&walk.one()).await.code, 200, "{}: a dry run leaves it", walk.title);
     root.delete(&format!("{selected}&propagationPolicy=Background")).await.ok();
-    assert_eq!(watch.next().await.expect("an event")["type"], "DELETED", "{}", walk.title);
+    assert_eq!(gone(walk, watch).await["type"], "DELETED", "{}", walk.title);
     assert_eq!(root.get(&selected).await.ok()["items"], json!([]), "{}", walk.title);
 }
 
@@ -397,6 +414,11 @@ async fn spec_and_status_do_not_leak_into_each_other() {
         assert_eq!(told.pointer(pointer), Some(&other), "{title}");
         assert_eq!(told["spec"], updated["spec"], "{title}: a spec through status");
         assert_eq!(written(&told), written(&updated), "{title}: a status moves no generation");
+        if walk.fixture.final_status {
+            let refused = root.patch("merge", &status, &json!({"status": null})).await.failure();
+            assert!(refused.starts_with("422 Invalid"), "{title}: {refused}");
+            continue;
+        }
         let mut patched = json!({"spec": {"nothing": "here"}, "metadata": {"annotations": {"b": "2"}}});
         put(&mut patched, pointer, Value::Null);
         let cleared = root.patch("merge", &status, &patched).await.ok();
@@ -410,7 +432,8 @@ async fn spec_and_status_do_not_leak_into_each_other() {
         assert_eq!(applied.pointer(pointer), Some(&other), "{title}");
         assert_eq!(applied["spec"], updated["spec"], "{title}: apply to status");
         let managers = applied["metadata"]["managedFields"].as_array().expect("managers");
-        let applier = managers.iter().find(|m| m["manager"] == "applier").expect("the applier");
+        let applier = managers.iter().find(|m| m["manager"] == "applier");
+        let applier = applier.unwrap_or_else(|| panic!("{title}: {managers:?}"));
         assert_eq!(applier["subresource"], "status", "{title}");
         // An autoscaler of either version is the same autoscaler.
         root.delete(&format!("{}?propagationPolicy=Background", walk.one())).await.ok();

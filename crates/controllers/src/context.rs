@@ -13,6 +13,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::storage::v1::VolumeAttributesClass;
 use stdx::shutdown::Stage;
 use stdx::{Rng, SharedClock};
 
@@ -47,6 +48,9 @@ struct Shared {
     leases: OnceLock<Informer<LeaseView>>,
     budgets: OnceLock<Informer<BudgetView>>,
     definitions: OnceLock<Informer<DefinitionView>>,
+    claims: OnceLock<Informer<BareView>>,
+    volumes: OnceLock<Informer<BareView>>,
+    attributes_classes: OnceLock<Informer<BareView>>,
     waits: OnceLock<Publisher>,
 }
 
@@ -80,6 +84,9 @@ impl Context {
             leases: OnceLock::new(),
             budgets: OnceLock::new(),
             definitions: OnceLock::new(),
+            claims: OnceLock::new(),
+            volumes: OnceLock::new(),
+            attributes_classes: OnceLock::new(),
             waits: OnceLock::new(),
         };
         Self { clock, rng, options: Arc::new(options), stage, shared: Arc::new(shared) }
@@ -179,6 +186,21 @@ impl Context {
         self.shared.budgets.get_or_init(start).clone()
     }
 
+    pub(crate) fn claims(&self) -> Informer<BareView> {
+        let start = || self.begin(self.builder(Resource::of::<core::PersistentVolumeClaim>()));
+        self.shared.claims.get_or_init(start).clone()
+    }
+
+    pub(crate) fn volumes(&self) -> Informer<BareView> {
+        let start = || self.begin(self.builder(Resource::of::<core::PersistentVolume>()));
+        self.shared.volumes.get_or_init(start).clone()
+    }
+
+    pub(crate) fn attributes_classes(&self) -> Informer<BareView> {
+        let start = || self.begin(self.builder(Resource::of::<VolumeAttributesClass>()));
+        self.shared.attributes_classes.get_or_init(start).clone()
+    }
+
     /// Follows the metadata of a resource, on the shared cache where there is one. The future ends
     /// when the cache is filled.
     pub(crate) fn follow(
@@ -199,6 +221,9 @@ impl Context {
             ("", "services") => attach(&self.services(), tell),
             ("", "endpoints") => attach(&self.endpoints(), tell),
             ("", "namespaces") => attach(&self.namespaces(), tell),
+            ("", "persistentvolumeclaims") => attach(&self.claims(), tell),
+            ("", "persistentvolumes") => attach(&self.volumes(), tell),
+            ("storage.k8s.io", "volumeattributesclasses") => attach(&self.attributes_classes(), tell),
             ("apps", "deployments") => attach(&self.deployments(), tell),
             ("apps", "replicasets") => attach(&self.replica_sets(), tell),
             ("policy", "poddisruptionbudgets") => attach(&self.budgets(), tell),

@@ -40,6 +40,7 @@ mod replicaset;
 mod root_ca_publisher;
 mod service_pods;
 mod serviceaccount;
+mod storage_protection;
 mod templates;
 mod unscheduled;
 mod views;
@@ -139,6 +140,9 @@ const ALL: &[Entry] = &[
     Entry { name: "taint-eviction-controller", start: node_lifecycle::eviction::start },
     Entry { name: "node-ipam-controller", start: node_ipam::start },
     Entry { name: "pod-garbage-collector-controller", start: pod_gc::start },
+    Entry { name: "persistentvolumeclaim-protection-controller", start: storage_protection::start_claims },
+    Entry { name: "persistentvolume-protection-controller", start: storage_protection::start_volumes },
+    Entry { name: "volumeattributesclass-protection-controller", start: storage_protection::start_classes },
     // Our own: they write nothing but Waits.
     Entry { name: "unscheduled-pod-controller", start: unscheduled::start },
     Entry { name: "pending-load-balancer-controller", start: pending_load_balancer::start },

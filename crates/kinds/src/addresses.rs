@@ -76,6 +76,17 @@ pub fn network(text: &str, before: &[&str], path: &Path, errors: &mut FieldError
     }
 }
 
+/// What a client is told about an address that is taken, but not written as it should be.
+pub fn address_warnings(text: &str, path: &Path) -> Option<String> {
+    let address = read(text)?;
+    if text.parse::<IpAddr>().is_err() || is_mapped(address) {
+        let proper = address.to_canonical();
+        return Some(format!("{path}: non-standard IP address {text:?} is invalid: use \"{proper}\""));
+    }
+    let odd = address.is_ipv6() && address.to_string() != text;
+    odd.then(|| format!("{path}: IPv6 address {text:?} should be in RFC 5952 canonical format (\"{address}\")"))
+}
+
 /// What a client is told about a network that is taken, but not written as it should be.
 pub fn network_warnings(text: &str, path: &Path) -> Vec<String> {
     let Some(net) = read_network(text) else { return Vec::new() };

@@ -207,7 +207,10 @@ fn validate<K: Kind>(
             <K as Kind>::validate_status(ctx, view, old, &mut errors);
             return errors;
         }
-        Some(_) if !is_main(ctx.subresource) => return errors,
+        Some((_, old)) if !is_main(ctx.subresource) => {
+            <K as Kind>::validate_subresource(ctx, view, old, &mut errors);
+            return errors;
+        }
         _ => {}
     }
     for (path, detail) in &missing {

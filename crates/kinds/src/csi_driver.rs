@@ -86,6 +86,16 @@ impl Kind for CSIDriver {
         check::immutable(&new.volume_lifecycle_modes, &old.volume_lifecycle_modes, &modes, errors);
     }
 
+    fn warnings(_ctx: &Ctx, new: &Self::Object, old: Option<&Self::Object>) -> Vec<String> {
+        let (spec, tokens) = (&new.spec, &new.spec.token_requests);
+        let changed = old.is_none_or(|old| old.spec.token_requests != *tokens);
+        let asks = tokens.as_ref().is_some_and(|tokens| !tokens.is_empty());
+        let told = "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to \
+                    prevent possible logging of tokens in volume attributes";
+        let warned = changed && asks && spec.service_account_token_in_secrets.is_none();
+        warned.then(|| told.to_owned()).into_iter().collect()
+    }
+
     fn columns() -> Columns<Self::Object> {
         Columns {
             columns: const {

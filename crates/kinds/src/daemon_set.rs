@@ -107,8 +107,10 @@ impl Kind for DaemonSet {
         check::not_decremented(status.collision_count, before, &path.child("collisionCount"), errors);
     }
 
-    fn warnings(_ctx: &Ctx, new: &Self::Object, _old: Option<&Self::Object>) -> Vec<String> {
-        pod::template::warnings(&new.spec.template, &Path::new("spec").child("template"))
+    fn warnings(_ctx: &Ctx, new: &Self::Object, old: Option<&Self::Object>) -> Vec<String> {
+        let changed = old.is_none_or(|old| old.spec != new.spec);
+        let template = changed.then(|| pod::template::warnings(&new.spec.template, &Path::new("spec.template")));
+        template.unwrap_or_default()
     }
 
     fn columns() -> Columns<Self::Object> {

@@ -7,6 +7,7 @@ use machinery::names;
 
 use crate::cells;
 use crate::check;
+use crate::job;
 use crate::kind::{Column, Columns, Ctx, Kind};
 use crate::only::Part;
 use crate::pod;
@@ -119,8 +120,12 @@ impl Kind for Deployment {
         }
     }
 
-    fn warnings(_ctx: &Ctx, new: &Self::Object, _old: Option<&Self::Object>) -> Vec<String> {
-        pod::template::warnings(&new.spec.template, &Path::new("spec").child("template"))
+    fn warnings(_ctx: &Ctx, new: &Self::Object, old: Option<&Self::Object>) -> Vec<String> {
+        let named = old.is_none().then(|| job::name_warning(&new.metadata)).flatten();
+        let changed =
+            old.is_none_or(|old| old.spec != new.spec || old.metadata.annotations != new.metadata.annotations);
+        let template = changed.then(|| pod::template::warnings(&new.spec.template, &Path::new("spec.template")));
+        named.into_iter().chain(template.unwrap_or_default()).collect()
     }
 
     const SHOWN: &'static [Part] = &[

@@ -7,6 +7,7 @@ use api::types::discovery::v1 as discovery;
 use machinery::field::{FieldErrors, Path};
 use machinery::names;
 
+use crate::addresses;
 use crate::cells;
 use crate::check;
 use crate::kind::{Column, Columns, Ctx, Kind};
@@ -21,6 +22,9 @@ const MAX_PORTS: usize = 20_000;
 const MAX_HINTS: usize = 8;
 /// How many addresses and ports a cell shows.
 const SHOWN: usize = 3;
+
+const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
+const CONTROLLERS: &[&str] = &["endpointslice-controller.k8s.io", "endpointslicemirroring-controller.k8s.io"];
 
 pub struct EndpointSlice;
 
@@ -83,6 +87,24 @@ impl Kind for EndpointSlice {
         Part::whole("ports"),
         Part("endpoints", &[Part::whole("addresses")]),
     ];
+
+    fn warnings(_ctx: &Ctx, new: &Self::Object, old: Option<&Self::Object>) -> Vec<String> {
+        let mut out = Vec::new();
+        if old.is_none() && new.address_type == "FQDN" {
+            out.push("spec.addressType: FQDN endpoints are deprecated".to_owned());
+        }
+        // What controllers of ours write is written as it should be.
+        let manager = new.metadata.labels.as_ref().and_then(|labels| labels.get(MANAGED_BY));
+        if manager.is_some_and(|manager| CONTROLLERS.contains(&manager.as_str())) {
+            return out;
+        }
+        for (i, endpoint) in new.endpoints.iter().flatten().enumerate() {
+            let path = Path::new("endpoints").index(i).child("addresses");
+            let told = |(j, address): (usize, &String)| addresses::address_warnings(address, &path.index(j));
+            out.extend(endpoint.addresses.iter().enumerate().filter_map(told));
+        }
+        out
+    }
 
     fn columns() -> Columns<Self::Object> {
         Columns {

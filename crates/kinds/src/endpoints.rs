@@ -6,6 +6,7 @@ use api::types::core::v1 as core;
 use machinery::field::{FieldErrors, Path};
 use machinery::names;
 
+use crate::addresses;
 use crate::cells;
 use crate::check;
 use crate::kind::{Column, Columns, Ctx, Kind};
@@ -14,6 +15,10 @@ use crate::shape::Shape;
 const PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
 /// How many addresses a cell shows.
 const SHOWN: usize = 3;
+
+/// Who writes objects of the kind itself.
+const MANAGED_BY: &str = "endpoints.kubernetes.io/managed-by";
+const CONTROLLER: &str = "endpoint-controller";
 
 pub struct Endpoints;
 
@@ -67,6 +72,26 @@ impl Kind for Endpoints {
                 }
             }
         }
+    }
+
+    fn warnings(_ctx: &Ctx, new: &Self::Object, _old: Option<&Self::Object>) -> Vec<String> {
+        let manager = new.metadata.labels.as_ref().and_then(|labels| labels.get(MANAGED_BY));
+        if manager.is_some_and(|manager| manager == CONTROLLER) {
+            return Vec::new();
+        }
+        let mut out = Vec::new();
+        for (i, subset) in new.subsets.iter().flatten().enumerate() {
+            let path = Path::new("subsets").index(i);
+            for (list, field) in [(&subset.addresses, "addresses"), (&subset.not_ready_addresses, "notReadyAddresses")]
+            {
+                let path = path.child(field);
+                let told = |(j, address): (usize, &core::EndpointAddress)| {
+                    addresses::address_warnings(&address.ip, &path.index(j).child("ip"))
+                };
+                out.extend(list.iter().flatten().enumerate().filter_map(told));
+            }
+        }
+        out
     }
 
     fn columns() -> Columns<Self::Object> {

@@ -27,7 +27,7 @@ pub const COLUMNS: &[Column] = &[
     Column::text("Source", "Who says so.").wide(),
     Column::text("Message", "What happened, in words."),
     Column::text("First Seen", "Time since it first happened.").wide(),
-    Column::number("Count", "How often it happened.").wide(),
+    Column::text("Count", "How often it happened.").wide(),
     Column { name: "Name", kind: "string", format: "name", description: "The object's name.", priority: 1 },
 ];
 

@@ -319,6 +319,9 @@ pub trait Kind: Send + Sync + 'static {
     /// Every mistake in a change of status, through the `status` subresource.
     fn validate_status(_ctx: &Ctx, _new: &Self::Object, _old: &Self::Object, _errors: &mut FieldErrors) {}
 
+    /// Every mistake in a change through another subresource that writes the same object; `ctx` says which.
+    fn validate_subresource(_ctx: &Ctx, _new: &Self::Object, _old: &Self::Object, _errors: &mut FieldErrors) {}
+
     /// Warnings for the client, sent as headers.
     fn warnings(_ctx: &Ctx, _new: &Self::Object, _old: Option<&Self::Object>) -> Vec<String> {
         Vec::new()

@@ -20,12 +20,16 @@
 //! * No object makes a kind panic. [tests/all.rs: no_object_makes_a_kind_panic]
 
 mod addresses;
+mod admission_rules;
 mod any;
 pub mod binding;
 mod cells;
+pub mod certificate_signing_request;
+pub mod certificates;
 mod check;
 pub mod cluster_role;
 pub mod cluster_role_binding;
+pub mod cluster_trust_bundle;
 pub mod config_map;
 pub mod controller_revision;
 pub mod cron_job;
@@ -36,11 +40,16 @@ pub mod custom;
 pub mod custom_resource_definition;
 pub mod daemon_set;
 pub mod deployment;
+pub mod device_class;
+pub mod device_taint_rule;
+mod devices;
 mod differences;
 pub mod endpoint_slice;
 pub mod endpoints;
 pub mod event;
 pub mod event_v1;
+pub mod flow_control;
+pub mod flow_schema;
 pub mod horizontal_pod_autoscaler;
 pub mod ingress;
 pub mod ingress_class;
@@ -50,6 +59,9 @@ pub mod kind;
 mod lean;
 pub mod lease;
 pub mod metadata;
+pub mod mutating_admission_policy;
+pub mod mutating_admission_policy_binding;
+pub mod mutating_webhook_configuration;
 pub mod namespace;
 pub mod network_policy;
 pub mod node;
@@ -58,12 +70,17 @@ pub mod only;
 pub mod persistent_volume;
 pub mod persistent_volume_claim;
 pub mod pod;
+pub mod pod_certificate_request;
 pub mod pod_disruption_budget;
 pub mod pod_template;
 pub mod priority_class;
+pub mod priority_level_configuration;
 mod rbac;
 pub mod replica_set;
 pub mod replication_controller;
+pub mod resource_claim;
+pub mod resource_claim_template;
+pub mod resource_slice;
 pub mod resources;
 pub mod reviews;
 pub mod role;
@@ -79,11 +96,16 @@ mod shared;
 pub mod stateful_set;
 mod storage;
 pub mod storage_class;
+pub mod storage_version_migration;
 pub mod token_request;
+pub mod validating_admission_policy;
+pub mod validating_admission_policy_binding;
+pub mod validating_webhook_configuration;
 pub mod view;
 pub mod volume_attachment;
 pub mod volume_attributes_class;
 pub mod wait;
+mod webhooks;
 
 pub use kind::{
     AnyKind, Cell, Claim, ClaimKind, Claims, ClusterOptions, Column, Columns, Ctx, Fields, Finished, Kind,
@@ -124,6 +146,9 @@ pub static ALL: &[&dyn AnyKind] = &[
     &horizontal_pod_autoscaler::v1::HorizontalPodAutoscaler,
     &cron_job::CronJob,
     &job::Job,
+    &certificate_signing_request::CertificateSigningRequest,
+    &cluster_trust_bundle::ClusterTrustBundle,
+    &pod_certificate_request::PodCertificateRequest,
     &ingress_class::IngressClass,
     &ingress::Ingress,
     &ip_address::IPAddress,
@@ -141,10 +166,24 @@ pub static ALL: &[&dyn AnyKind] = &[
     &storage_class::StorageClass,
     &volume_attachment::VolumeAttachment,
     &volume_attributes_class::VolumeAttributesClass,
+    &mutating_admission_policy::MutatingAdmissionPolicy,
+    &mutating_admission_policy_binding::MutatingAdmissionPolicyBinding,
+    &mutating_webhook_configuration::MutatingWebhookConfiguration,
+    &validating_admission_policy::ValidatingAdmissionPolicy,
+    &validating_admission_policy_binding::ValidatingAdmissionPolicyBinding,
+    &validating_webhook_configuration::ValidatingWebhookConfiguration,
     &priority_class::PriorityClass,
     &lease::Lease,
     &runtime_class::RuntimeClass,
     &endpoint_slice::EndpointSlice,
+    &device_class::DeviceClass,
+    &device_taint_rule::DeviceTaintRule,
+    &resource_claim::ResourceClaim,
+    &resource_claim_template::ResourceClaimTemplate,
+    &resource_slice::ResourceSlice,
+    &flow_schema::FlowSchema,
+    &priority_level_configuration::PriorityLevelConfiguration,
+    &storage_version_migration::StorageVersionMigration,
     &wait::Wait,
 ];
 

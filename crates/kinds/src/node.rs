@@ -6,6 +6,7 @@ use api::types::core::v1 as core;
 use machinery::field::{ErrorType, FieldError, FieldErrors, Path};
 use machinery::names;
 
+use crate::addresses;
 use crate::cells;
 use crate::check;
 use crate::kind::{Column, Columns, Ctx, Kind, Selectable};
@@ -120,6 +121,21 @@ impl Kind for Node {
             ],
         ),
     ];
+
+    fn warnings(_ctx: &Ctx, new: &Self::Object, _old: Option<&Self::Object>) -> Vec<String> {
+        let Some(spec) = &new.spec else { return Vec::new() };
+        let mut out = Vec::new();
+        if spec.config_source.is_some() {
+            out.push("spec.configSource: the feature is removed".to_owned());
+        }
+        if spec.external_id.as_ref().is_some_and(|id| !id.is_empty()) {
+            out.push("spec.externalID: this field is deprecated, and is unused by Kubernetes".to_owned());
+        }
+        for (i, range) in spec.pod_cidrs.iter().flatten().enumerate() {
+            out.extend(addresses::network_warnings(range, &Path::new("spec").child("podCIDRs").index(i)));
+        }
+        out
+    }
 
     fn columns() -> Columns<Self::Object> {
         Columns {

@@ -126,14 +126,7 @@ impl Kind for PersistentVolumeClaim {
             let path = Path::new("metadata").child("annotations").key(storage::CLASS_ANNOTATION);
             out.push(format!("{path}: deprecated since v1.8; use \"storageClassName\" attribute instead"));
         }
-        let Some(wanted) = new.spec.as_ref().and_then(|spec| spec.resources.as_ref()) else { return out };
-        for (field, list) in [("requests", &wanted.requests), ("limits", &wanted.limits)] {
-            let Some(amount) = list.as_ref().and_then(|list| list.get("storage")) else { continue };
-            if resources::parse(amount).is_some_and(|quantity| quantity.milli() % 1000 != 0) {
-                let path = Path::new("spec").child("resources").child(field).key("storage");
-                out.push(format!("{path}: fractional byte value {:?} is invalid, must be an integer", amount.0));
-            }
-        }
+        out.extend(new.spec.iter().flat_map(|spec| amount_warnings(spec, &Path::new("spec"))));
         out
     }
 
@@ -220,6 +213,20 @@ fn sources(spec: &mut core::PersistentVolumeClaimSpec, old: Option<&core::Persis
         }
         _ => {}
     }
+}
+
+/// Amounts that are no whole number of bytes.
+pub fn amount_warnings(spec: &core::PersistentVolumeClaimSpec, path: &Path) -> Vec<String> {
+    let Some(wanted) = &spec.resources else { return Vec::new() };
+    let mut out = Vec::new();
+    for (field, list) in [("requests", &wanted.requests), ("limits", &wanted.limits)] {
+        let Some(amount) = list.as_ref().and_then(|list| list.get("storage")) else { continue };
+        if resources::parse(amount).is_some_and(|quantity| quantity.milli() % 1000 != 0) {
+            let path = path.child("resources").child(field).key("storage");
+            out.push(format!("{path}: fractional byte value {:?} is invalid, must be an integer", amount.0));
+        }
+    }
+    out
 }
 
 /// The mistakes in what is wished for, in a claim or in a template of claims.

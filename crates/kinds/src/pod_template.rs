@@ -29,8 +29,13 @@ impl Kind for PodTemplate {
         pod::template::alone(ctx, object.template.as_ref().unwrap_or(&none), &Path::new("template"), errors);
     }
 
-    fn warnings(_ctx: &Ctx, new: &Self::Object, _old: Option<&Self::Object>) -> Vec<String> {
-        new.template.iter().flat_map(|t| pod::template::warnings(t, &Path::new("template"))).collect()
+    fn warnings(_ctx: &Ctx, new: &Self::Object, old: Option<&Self::Object>) -> Vec<String> {
+        let changed = old.is_none_or(|old| old.template != new.template);
+        new.template
+            .iter()
+            .filter(|_| changed)
+            .flat_map(|t| pod::template::warnings(t, &Path::new("template")))
+            .collect()
     }
 
     fn columns() -> Columns<Self::Object> {

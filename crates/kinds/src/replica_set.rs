@@ -6,6 +6,7 @@ use machinery::names;
 
 use crate::cells;
 use crate::check;
+use crate::job;
 use crate::kind::{Column, Columns, Ctx, Kind};
 use crate::only::Part;
 use crate::pod;
@@ -90,9 +91,12 @@ impl Kind for ReplicaSet {
         }
     }
 
-    fn warnings(_ctx: &Ctx, new: &Self::Object, _old: Option<&Self::Object>) -> Vec<String> {
-        let template = new.spec.template.as_ref();
-        template.map(|t| pod::template::warnings(t, &Path::new("spec").child("template"))).unwrap_or_default()
+    fn warnings(_ctx: &Ctx, new: &Self::Object, old: Option<&Self::Object>) -> Vec<String> {
+        let named = old.is_none().then(|| job::name_warning(&new.metadata)).flatten();
+        let changed = old.is_none_or(|old| old.spec != new.spec);
+        let template = new.spec.template.iter().filter(|_| changed);
+        let template = template.flat_map(|t| pod::template::warnings(t, &Path::new("spec.template")));
+        named.into_iter().chain(template).collect()
     }
 
     const SHOWN: &'static [Part] = &[

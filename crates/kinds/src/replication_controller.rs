@@ -94,7 +94,8 @@ impl Kind for ReplicationController {
         if old.is_none() {
             out.extend(job::name_warning(&new.metadata));
         }
-        let template = new.spec.as_ref().and_then(|spec| spec.template.as_ref());
+        let changed = old.is_none_or(|old| old.spec != new.spec);
+        let template = new.spec.as_ref().and_then(|spec| spec.template.as_ref()).filter(|_| changed);
         out.extend(template.iter().flat_map(|t| pod::template::warnings(t, &Path::new("spec").child("template"))));
         out
     }

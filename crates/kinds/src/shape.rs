@@ -118,6 +118,9 @@ pub struct AnyShape<'a> {
     pub status_keeps: &'static [&'static str],
     /// Paths of field names that a write to `/status` does not own.
     pub status_resets: &'static [&'static [&'static str]],
+    /// The same for each door by its subresource (empty: the main one), for kinds whose doors differ from
+    /// what is usual; a door that is not named is as usual.
+    pub door_resets: &'static [(&'static str, &'static [&'static [&'static str]])],
     /// Other versions that the same objects are served in (`events.k8s.io/v1` of Event).
     pub also_in: Names<'a>,
     /// PUT on an absent object creates it.
@@ -159,6 +162,7 @@ impl<'a> AnyShape<'a> {
             status_keeps: &[],
             status_resets: &[&["spec"]],
             also_in: Names::Written(&[]),
+            door_resets: &[],
             create_on_update: false,
             unconditional_update: true,
             propagation: Propagation::Background,
@@ -217,6 +221,13 @@ impl<'a> AnyShape<'a> {
     #[must_use]
     pub const fn status_resets(mut self, paths: &'static [&'static [&'static str]]) -> Self {
         self.status_resets = paths;
+        self
+    }
+
+    /// What each door does not let in.
+    #[must_use]
+    pub const fn resets_by(mut self, doors: &'static [(&'static str, &'static [&'static [&'static str]])]) -> Self {
+        self.door_resets = doors;
         self
     }
 
@@ -334,6 +345,9 @@ impl<'a> AnyShape<'a> {
     /// The paths of field names that a write of the object, or of one of its subresources, does not own:
     /// what that door does not let in.
     pub fn resets(&self, subresource: &str) -> &'static [&'static [&'static str]] {
+        if let Some((_, paths)) = self.door_resets.iter().find(|(door, _)| *door == subresource) {
+            return paths;
+        }
         match (self.has_status, subresource) {
             (false, _) => &[],
             (true, "status") => self.status_resets,

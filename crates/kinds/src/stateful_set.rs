@@ -172,8 +172,23 @@ impl Kind for StatefulSet {
         check::not_decremented(status.collision_count, before, &path.child("collisionCount"), errors);
     }
 
-    fn warnings(_ctx: &Ctx, new: &Self::Object, _old: Option<&Self::Object>) -> Vec<String> {
-        pod::template::warnings(&new.spec.template, &Path::new("spec").child("template"))
+    fn warnings(_ctx: &Ctx, new: &Self::Object, old: Option<&Self::Object>) -> Vec<String> {
+        let (spec, path) = (&new.spec, Path::new("spec"));
+        let mut out = Vec::new();
+        if old.is_none_or(|old| old.spec != *spec) {
+            out.extend(pod::template::warnings(&spec.template, &path.child("template")));
+        }
+        for (i, claim) in spec.volume_claim_templates.iter().flatten().enumerate() {
+            let at = path.child("volumeClaimTemplates").index(i);
+            // Clients know the path of an update with a capital letter.
+            let at = if old.is_some() { at.child("Spec") } else { at };
+            out.extend(claim.spec.iter().flat_map(|claim| persistent_volume_claim::amount_warnings(claim, &at)));
+        }
+        if spec.revision_history_limit.is_some_and(|limit| limit < 0) {
+            let why = "a negative value retains all historical revisions; a value >= 0 is recommended";
+            out.push(format!("spec.revisionHistoryLimit: {why}"));
+        }
+        out
     }
 
     fn columns() -> Columns<Self::Object> {

@@ -63,7 +63,10 @@ pub fn write<T: Serialize>(tree: &mut Value, view: &T) -> status::Result<()> {
 }
 
 /// Struct types of which an empty value stands for an absent field.
-const NOTHING_WHEN_EMPTY: &[&str] = &["ObjectMeta", "LabelSelector", "PodTemplateSpec", "ObjectReference"];
+const NOTHING_WHEN_EMPTY: &[&str] = &["ObjectMeta", "PodTemplateSpec", "ObjectReference"];
+
+/// The field of the workloads that views cannot leave out. Other empty selectors choose everything.
+const SELECTOR: &str = "selector";
 
 /// Serializes into an existing value. What stays `null` is left out by the container.
 struct Merge<'a> {
@@ -122,7 +125,8 @@ impl MergeObject<'_> {
             None => {
                 let mut fresh = Value::Null;
                 value.serialize(Merge { at: &mut fresh })?;
-                if fresh.is_null() {
+                let nothing = key == SELECTOR && fresh.as_object().is_some_and(Map::is_empty);
+                if fresh.is_null() || nothing {
                     return Ok(());
                 }
                 map.insert(key.clone().into_owned(), fresh);

@@ -80,7 +80,7 @@ impl Kind for VolumeAttachment {
             columns: const {
                 &[
                     Column::NAME,
-                    Column::text("Attacher", "The driver that attaches it."),
+                    Column { format: "name", ..Column::text("Attacher", "The driver that attaches it.") },
                     Column::text("PV", "The volume."),
                     Column::text("Node", "The node it is to be attached to."),
                     Column { kind: "boolean", ..Column::text("Attached", "Whether it is attached.") },

@@ -193,6 +193,11 @@ impl FieldErrors {
         self.add(ErrorType::Invalid, path, Some(value.into()), detail);
     }
 
+    /// The same, with a value that is not shown, or is shown in the detail because it is no JSON.
+    pub fn invalid_unprinted(&mut self, path: &Path, detail: impl Into<String>) {
+        self.add(ErrorType::Invalid, path, None, detail);
+    }
+
     /// The value appears twice where it must be unique.
     pub fn duplicate(&mut self, path: &Path, value: impl Into<Value>) {
         self.add(ErrorType::Duplicate, path, Some(value.into()), "");

@@ -14,12 +14,23 @@ use crate::authz::{Authorizer, Rbac};
 use crate::objects::{Objects, Resource};
 use crate::request::RequestInfo;
 
+pub mod certificate_approval;
+pub mod certificate_signing;
+pub mod certificate_subject_restriction;
+pub mod cluster_trust_bundle_attest;
+pub mod default_class;
 pub mod default_toleration_seconds;
+pub mod device_access;
 pub mod namespace_lifecycle;
+mod node_requests;
 pub mod node_restriction;
+pub mod persistent_volume_claim_resize;
 pub mod priority;
 pub mod rbac_escalation;
+pub mod runtime_class;
 pub mod service_account;
+mod signers;
+pub mod storage_object_in_use_protection;
 pub mod taint_nodes_by_condition;
 
 /// What plugins work with.
@@ -33,10 +44,11 @@ pub struct Parts {
     pub rng: Rng,
 }
 
-/// The plugins of a server, in upstream's order; the escalation check of RBAC, which upstream keeps
-/// in its storage, comes last.
+/// The plugins of a server, in upstream's order; what upstream judges where it stores (access to devices,
+/// the escalation check of RBAC) comes last.
 pub fn default_plugins(parts: &Parts) -> Vec<Arc<dyn Plugin>> {
     let objects = || parts.objects.clone();
+    let authorizer = || parts.authorizer.clone();
     vec![
         Arc::new(namespace_lifecycle::NamespaceLifecycle::new(objects())),
         Arc::new(service_account::ServiceAccount::new(objects(), parts.clock.clone(), parts.rng.clone())),
@@ -44,6 +56,16 @@ pub fn default_plugins(parts: &Parts) -> Vec<Arc<dyn Plugin>> {
         Arc::new(taint_nodes_by_condition::TaintNodesByCondition),
         Arc::new(priority::Priority::new(objects())),
         Arc::new(default_toleration_seconds::DefaultTolerationSeconds),
+        Arc::new(default_class::DefaultClass::storage(objects())),
+        Arc::new(storage_object_in_use_protection::StorageObjectInUseProtection),
+        Arc::new(persistent_volume_claim_resize::PersistentVolumeClaimResize(objects())),
+        Arc::new(runtime_class::RuntimeClass(objects())),
+        Arc::new(certificate_approval::CertificateApproval(authorizer())),
+        Arc::new(certificate_signing::CertificateSigning(authorizer())),
+        Arc::new(cluster_trust_bundle_attest::ClusterTrustBundleAttest(authorizer())),
+        Arc::new(certificate_subject_restriction::CertificateSubjectRestriction),
+        Arc::new(default_class::DefaultClass::ingress(objects())),
+        Arc::new(device_access::DeviceAccess { objects: objects(), authorizer: authorizer() }),
         Arc::new(rbac_escalation::RbacEscalation::new(parts.rbac.clone(), parts.authorizer.clone(), objects())),
     ]
 }
@@ -79,6 +101,11 @@ impl Attributes<'_> {
     pub fn forbidden(&self, object: Option<&Value>, why: impl fmt::Display) -> Box<Status> {
         Status::forbidden(&self.group_resource(), &shown_name(self.name, object), why)
     }
+}
+
+/// The text at a pointer, empty when there is none.
+fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// The name a denial shows: an object not yet named is called by what its name will begin with.

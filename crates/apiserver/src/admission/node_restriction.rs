@@ -10,12 +10,13 @@ use machinery::meta;
 use machinery::status::{self, GroupResource, Status};
 use serde_json::Value;
 
-use super::{Attributes, Plugin};
+use super::{Attributes, Plugin, node_requests, signers};
 use crate::authz::node::{self, Reference};
 use crate::objects::{self, Objects, Resource};
 
 const MIRROR: &str = "kubernetes.io/config.mirror";
 const LEASES: Resource = Resource { group: "coordination.k8s.io", plural: "leases" };
+const SLICES: Resource = Resource { group: "resource.k8s.io", plural: "resourceslices" };
 const CSI_NODES: Resource = Resource { group: "storage.k8s.io", plural: "csinodes" };
 
 /// Labels of the `kubernetes.io` domains that a kubelet may set on its Node.
@@ -51,6 +52,24 @@ impl NodeRestriction {
     async fn pod(&self, namespace: &str, name: &str) -> status::Result<Arc<Value>> {
         let found = self.objects.find(objects::PODS, namespace, name).await?;
         found.ok_or_else(|| Status::not_found(&GroupResource::new("", "pods"), name))
+    }
+
+    /// A request for a certificate is for the node itself, or for a pod that runs on it.
+    async fn judge_request(&self, node: &str, a: &Attributes<'_>, object: Option<&Value>) -> status::Result<()> {
+        let Some(request) = object else { return Ok(()) };
+        let verdict = if a.is_for(signers::REQUESTS, "") {
+            node_requests::judge(node, request)
+        } else if a.is_for(signers::POD_REQUESTS, "") {
+            let named = |pointer: &str| text(request, pointer);
+            let this = self.objects.find(objects::NODES, "", node).await?;
+            let pod = self.objects.find(objects::PODS, a.namespace, named("/spec/podName")).await?;
+            let account = named("/spec/serviceAccountName");
+            let account = self.objects.find(objects::SERVICE_ACCOUNTS, a.namespace, account).await?;
+            node_requests::judge_for_pod(node, request, this.as_deref(), pod.as_deref(), account.as_deref())
+        } else {
+            Ok(())
+        };
+        verdict.map_err(|why| a.forbidden(object, why))
     }
 
     async fn judge_pod(&self, node: &str, a: &Attributes<'_>, object: Option<&Value>) -> status::Result<()> {
@@ -208,6 +227,16 @@ impl Plugin for NodeRestriction {
             }
             if name != node {
                 let why = "can only access node lease with the same name as the requesting node";
+                return Err(a.forbidden(object, why));
+            }
+        }
+        if a.verb == Verb::Create && a.request.subresource.is_empty() {
+            self.judge_request(node, a, object).await?;
+        }
+        if on(SLICES) && matches!(a.verb, Verb::Create | Verb::Delete) {
+            let (what, slice) = if a.verb == Verb::Create { ("create", object) } else { ("delete", a.old) };
+            if slice.is_none_or(|slice| text(slice, "/spec/nodeName") != node) {
+                let why = format!("can only {what} ResourceSlice with the same NodeName as the requesting node");
                 return Err(a.forbidden(object, why));
             }
         }

@@ -2,7 +2,8 @@
 //! `kubernetes`. Created at start where missing, completed where incomplete, by the usual write path.
 //!
 //! ```text
-//!  namespaces ─► roles, bindings, priority classes, ServiceCIDR, ConfigMap ─► Service ─► its endpoints
+//!  namespaces ─► roles, bindings, priority classes, ServiceCIDR, ConfigMap ─► priority levels
+//!     ─► flow schemas ─► Service ─► its endpoints
 //! ```
 
 use std::net::{IpAddr, SocketAddr};
@@ -21,6 +22,7 @@ use crate::authz::masters;
 use crate::objects::{Objects, Resource};
 
 pub mod aggregation;
+pub mod flow_control;
 pub mod objects;
 pub mod roles;
 
@@ -67,6 +69,10 @@ pub async fn run(handler: &SharedHandler, read: &Arc<dyn Objects>, options: &Opt
     all.extend(objects::service_cidr(&options.service_cidrs, options.now));
     all.extend(objects::authentication(&options.client_ca, &options.front_proxy_ca));
     writer.ensure_all(all).await?;
+    let (schemas, levels) =
+        flow_control::wanted().into_iter().partition(|(object, _)| meta::kind(object) == "FlowSchema");
+    writer.ensure_all(levels).await?;
+    writer.ensure_all(schemas).await?;
     if let Some(address) = options.service_cidrs.first().and_then(first_address) {
         let port = options.endpoint.map_or(6443, |e| e.port());
         writer.ensure_all(vec![objects::service(address, port)]).await?;

@@ -8,6 +8,7 @@ use machinery::status::Result;
 use crate::chain::Call;
 
 pub mod answers;
+pub mod certificate_approval;
 pub mod namespace_finalize;
 pub mod pod_binding;
 pub mod pod_eviction;
@@ -35,6 +36,9 @@ pub struct Endpoint {
 
 /// Every endpoint. `status` and `scale` are generic and follow the kinds' shapes instead.
 pub static ALL: &[&Endpoint] = &[
+    &certificate_approval::GET,
+    &certificate_approval::PATCH,
+    &certificate_approval::UPDATE,
     &namespace_finalize::UPDATE,
     &pod_binding::CREATE,
     &pod_binding::CREATE_BINDING,

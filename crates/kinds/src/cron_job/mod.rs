@@ -108,8 +108,15 @@ impl Kind for CronJob {
         if old.is_none() {
             out.extend(job::name_warning(&new.metadata));
         }
-        let job = new.spec.job_template.spec.iter();
+        let changed = old.is_none_or(|old| old.spec != new.spec);
+        let job = new.spec.job_template.spec.iter().filter(|_| changed);
         out.extend(job.flat_map(|job| job::warnings(job, &Path::new("spec.jobTemplate.spec"))));
+        if old.is_some() && new.spec.schedule.contains("TZ") {
+            let more = "https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/";
+            out.push(format!(
+                "cannot use TZ or CRON_TZ in spec.spec.schedule, use timeZone instead, see {more} for more details"
+            ));
+        }
         out
     }
 

@@ -27,7 +27,7 @@ const COLUMNS: &[Column] = &[
     Column::text("Targets", "Where the metrics are, and where they should be."),
     Column::text("MinPods", "Pods there are at least."),
     Column::text("MaxPods", "Pods there are at most."),
-    Column::number("Replicas", "Pods there were when it last looked."),
+    Column::text("Replicas", "Pods there were when it last looked."),
     Column::AGE,
 ];
 

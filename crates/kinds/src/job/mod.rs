@@ -118,7 +118,8 @@ impl Kind for Job {
         if old.is_none() {
             out.extend(name_warning(&new.metadata));
         }
-        out.extend(new.spec.iter().flat_map(|spec| warnings(spec, &Path::new("spec"))));
+        let changed = old.is_none_or(|old| old.spec != new.spec);
+        out.extend(new.spec.iter().filter(|_| changed).flat_map(|spec| warnings(spec, &Path::new("spec"))));
         out
     }
 
@@ -209,8 +210,13 @@ pub fn warnings(spec: &batch::JobSpec, path: &Path) -> Vec<String> {
 
 /// True when a condition of the type is true.
 fn holds(job: &batch::Job, kind: &str) -> bool {
+    says(job, kind, "True")
+}
+
+/// True when a condition of the type has the status.
+fn says(job: &batch::Job, kind: &str, status: &str) -> bool {
     let conditions = job.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-    conditions.iter().any(|condition| condition.type_ == kind && condition.status == "True")
+    conditions.iter().any(|condition| condition.type_ == kind && condition.status == status)
 }
 
 fn state(job: &batch::Job) -> &'static str {

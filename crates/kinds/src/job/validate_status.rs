@@ -6,13 +6,14 @@ use std::collections::BTreeSet;
 use api::types::batch::v1 as batch;
 use machinery::field::{FieldErrors, Path};
 
-use super::{INDEXED, holds, indexes};
+use super::{INDEXED, holds, indexes, says};
 use crate::check;
 
 const COMPLETE: &str = "Complete";
 const FAILED: &str = "Failed";
 const FAILURE_TARGET: &str = "FailureTarget";
 const SUCCESS: &str = "SuccessCriteriaMet";
+const SUSPENDED: &str = "Suspended";
 
 fn is_finished(job: &batch::Job) -> bool {
     holds(job, COMPLETE) || holds(job, FAILED)
@@ -21,10 +22,7 @@ fn is_finished(job: &batch::Job) -> bool {
 /// Conditions are told by their sentence, without the whole list.
 fn conditions(detail: &str, errors: &mut FieldErrors) {
     let path = Path::new("status").child("conditions");
-    errors.invalid(&path, serde_json::Value::Null, detail);
-    if let Some(error) = errors.0.last_mut() {
-        error.value = None;
-    }
+    errors.invalid_unprinted(&path, detail);
 }
 
 /// The mistakes in the new status, after the old one.
@@ -67,18 +65,20 @@ pub fn change(new: &batch::Job, old: &batch::Job, errors: &mut FieldErrors) {
     }
     if let (Some(start), Some(end)) = (&status.start_time, &status.completion_time) {
         if (started || completed_at) && end.0 < start.0 {
-            errors.invalid(&completion, check::value(end), "completionTime cannot be set before startTime");
+            errors.invalid(&completion, check::value(end), "must be equal to or after `startTime`");
         }
     }
-    if differs(FAILED) && holds(new, FAILED) && !holds(new, FAILURE_TARGET) {
+    let failed_indexes = status.failed_indexes != before.failed_indexes;
+    if (differs(FAILED) || failed_indexes) && holds(new, FAILED) && !holds(new, FAILURE_TARGET) {
         conditions("cannot set Failed=True condition without the FailureTarget=true condition", errors);
     }
-    if differs(COMPLETE) && holds(new, COMPLETE) && !holds(new, SUCCESS) {
+    if (differs(COMPLETE) || differs(SUCCESS)) && holds(new, COMPLETE) && !holds(new, SUCCESS) {
         conditions("cannot set Complete=True condition without the SuccessCriteriaMet=true condition", errors);
     }
     if is_finished(new) {
         finished(status, before, ended, errors);
-        if (ended || started) && status.start_time.is_none() {
+        let nothing_to_do = spec.suspend == Some(true) && spec.completions == Some(0);
+        if (ended || started) && status.start_time.is_none() && !nothing_to_do {
             errors.required(&path.child("startTime"), "startTime is required for finished job");
         }
     }
@@ -130,7 +130,7 @@ fn finished(status: &batch::JobStatus, before: &batch::JobStatus, ended: bool, e
             .as_ref()
             .filter(|uncounted| uncounted.succeeded.iter().chain(&uncounted.failed).any(|list| !list.is_empty()));
         if let Some(uncounted) = left {
-            let wrong = "uncountedTerminatedPods needs to be empty for finished job";
+            let wrong = "must be empty for finished job";
             errors.invalid(&path.child("uncountedTerminatedPods"), check::value(uncounted), wrong);
         }
     }
@@ -200,7 +200,8 @@ fn transitions(new: &batch::Job, old: &batch::Job, errors: &mut FieldErrors) {
         }
     }
     let moved = before.start_time.is_some() && before.start_time != status.start_time;
-    if moved && spec.suspend != Some(true) {
+    let resumed = holds(old, SUSPENDED) && says(new, SUSPENDED, "False");
+    if moved && spec.suspend != Some(true) && !resumed {
         let wrong = "field is immutable for unsuspended job once set";
         errors.invalid(&path.child("startTime"), check::value(&status.start_time), wrong);
     }

@@ -12,6 +12,9 @@ use super::claims::is_none;
 use super::{is_external, is_headless, needs_health_check, type_of};
 use crate::check;
 
+const OLD_HINTS: &str = "service.kubernetes.io/topology-aware-hints";
+const HINTS: &str = "service.kubernetes.io/topology-mode";
+
 const TYPES: &[&str] = &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
 const PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
 const POLICIES: &[&str] = &["Cluster", "Local"];
@@ -344,15 +347,48 @@ pub fn status(new: &Service, errors: &mut FieldErrors) {
 pub fn warnings(service: &Service) -> Vec<String> {
     let Some(spec) = &service.spec else { return Vec::new() };
     let mut out = Vec::new();
-    let headless = is_headless(spec) && type_of(spec) == "ClusterIP";
-    if headless && spec.load_balancer_ip.as_deref().is_some_and(|ip| !ip.is_empty()) {
-        out.push("spec.loadBalancerIP is ignored when spec.clusterIP is \"None\"".to_owned());
+    if service.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(OLD_HINTS)) {
+        out.push(format!("annotation {OLD_HINTS} is deprecated, please use {HINTS} instead"));
     }
-    if headless && spec.external_ips.as_ref().is_some_and(|ips| !ips.is_empty()) {
-        out.push("spec.externalIPs is ignored when spec.clusterIP is \"None\"".to_owned());
+    let (path, kind) = (Path::new("spec"), type_of(spec));
+    let headless = is_headless(spec) && kind == "ClusterIP";
+    let externals = spec.external_ips.as_deref().unwrap_or_default();
+    let balancer = spec.load_balancer_ip.as_deref().unwrap_or_default();
+    if !is_headless(spec) {
+        for (i, address) in spec.cluster_ips.iter().flatten().enumerate() {
+            out.extend(crate::addresses::address_warnings(address, &path.child("clusterIPs").index(i)));
+        }
     }
-    if headless && spec.session_affinity.as_deref().is_some_and(|affinity| affinity != "None") {
-        out.push("spec.SessionAffinity is ignored for headless services".to_owned());
+    if headless {
+        let affinity = spec.session_affinity.as_deref().is_some_and(|affinity| affinity != "None");
+        let ignored = [
+            (!balancer.is_empty(), "loadBalancerIP"),
+            (!externals.is_empty(), "externalIPs"),
+            (affinity, "SessionAffinity"),
+        ];
+        let ignored = ignored.iter().filter(|(is_set, _)| *is_set);
+        out.extend(ignored.map(|(_, field)| format!("spec.{field} is ignored for headless services")));
+    }
+    for (i, address) in externals.iter().enumerate() {
+        out.extend(crate::addresses::address_warnings(address, &path.child("externalIPs").index(i)));
+    }
+    if !externals.is_empty() && !headless && kind != "ExternalName" {
+        out.push("spec.externalIPs is deprecated and may no longer be implemented in some clusters".to_owned());
+    }
+    if !balancer.is_empty() {
+        out.extend(crate::addresses::address_warnings(balancer, &path.child("loadBalancerIP")));
+    }
+    for (i, range) in spec.load_balancer_source_ranges.iter().flatten().enumerate() {
+        out.extend(crate::addresses::network_warnings(range, &path.child("loadBalancerSourceRanges").index(i)));
+    }
+    if kind == "ExternalName" && !externals.is_empty() {
+        out.push(r#"spec.externalIPs is ignored when spec.type is "ExternalName""#.to_owned());
+    }
+    if kind != "ExternalName" && spec.external_name.as_ref().is_some_and(|name| !name.is_empty()) {
+        out.push(r#"spec.externalName is ignored when spec.type is not "ExternalName""#.to_owned());
+    }
+    if spec.traffic_distribution.as_deref() == Some("PreferClose") {
+        out.push(r#"spec.trafficDistribution: "PreferClose" is deprecated; use "PreferSameZone""#.to_owned());
     }
     out
 }

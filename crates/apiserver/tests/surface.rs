@@ -1,0 +1,130 @@
+//! Discovery against a table of what a default server serves, entry for entry, and the columns of each
+//! kind (`fixtures/surface.txt`).
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use common::Server;
+use kinds::Column;
+use serde_json::Value;
+
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+/// Groups of our own are no part of the table.
+const OURS: &str = "explain.pintle.dev";
+
+/// One resource: its lines but the first, and which of them need not be there.
+#[derive(Debug, Default, PartialEq)]
+struct Entry {
+    head: String,
+    lines: Vec<String>,
+}
+
+fn table() -> (BTreeMap<String, Entry>, Vec<String>) {
+    let text = include_str!("fixtures/surface.txt");
+    let (mut entries, mut later) = (BTreeMap::new(), Vec::new());
+    let mut key = String::new();
+    for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        match line.strip_prefix("  ") {
+            None => {
+                let head = line.trim_start_matches('-').to_owned();
+                key = head.split(' ').take(2).collect::<Vec<_>>().join(" ");
+                if line.starts_with('-') {
+                    later.push(key.clone());
+                }
+                entries.insert(key.clone(), Entry { head, lines: Vec::new() });
+            }
+            Some(line) => {
+                let plain = line.trim_start_matches('-').to_owned();
+                if line.starts_with('-') {
+                    later.push(format!("{key} {plain}"));
+                }
+                entries.get_mut(&key).expect("an entry").lines.push(plain);
+            }
+        }
+    }
+    (entries, later)
+}
+
+fn words(list: Option<&Value>) -> String {
+    let words: Vec<&str> = list.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
+    if words.is_empty() { "-".into() } else { words.join(",") }
+}
+
+fn columns(columns: &[Column]) -> String {
+    let mut out = "columns".to_owned();
+    for column in columns {
+        write!(out, " {}", column.name.replace(' ', "_")).expect("text");
+        if column.kind != "string" {
+            write!(out, ":{}", column.kind).expect("text");
+        }
+        out.push_str(if column.format == "name" { "*" } else { "" });
+        out.push_str(if column.priority == 1 { "+" } else { "" });
+    }
+    out
+}
+
+/// What discovery says of one resource, in the words of the table.
+fn said(group: &str, version: &str, resource: &Value) -> (String, Entry) {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (plural, kind) = (text(&resource["resource"]), text(&resource["responseKind"]["kind"]));
+    assert_eq!(text(&resource["singularResource"]), kind.to_lowercase(), "{plural}");
+    let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+    let (short, categories) = (words(resource.get("shortNames")), words(resource.get("categories")));
+    let scope = text(&resource["scope"]);
+    let head = format!("{group_version} {plural} {kind} {scope} short={short} categories={categories}");
+    let mut lines = vec![format!("verbs {}", words(resource.get("verbs")))];
+    if let Some(found) = kinds::find(group, version, &plural) {
+        if found.shape().verbs.contains(&"list") {
+            lines.push(columns(found.columns()));
+        }
+    }
+    for sub in resource["subresources"].as_array().into_iter().flatten() {
+        let of = &sub["responseKind"];
+        let (sub_group, sub_version) = (text(&of["group"]), text(&of["version"]));
+        let foreign = !sub_group.is_empty() && sub_group != group;
+        let kind = if foreign { format!("{sub_group}/{sub_version}.{}", text(&of["kind"])) } else { text(&of["kind"]) };
+        lines.push(format!("sub {} {kind} {}", text(&sub["subresource"]), words(sub.get("verbs"))));
+    }
+    (format!("{group_version} {plural}"), Entry { head, lines })
+}
+
+#[tokio::test]
+async fn discovery_and_columns_are_as_in_the_table() {
+    let server = Server::start().await;
+    let (table, later) = table();
+    let mut served = BTreeMap::new();
+    for uri in ["/api", "/apis"] {
+        let document = server.root.send("GET", uri, &[("accept", AGGREGATED)], "").await.ok();
+        for group in document["items"].as_array().expect("groups") {
+            let name = group["metadata"]["name"].as_str().unwrap_or_default();
+            for version in group["versions"].as_array().expect("versions") {
+                let version_name = version["version"].as_str().expect("a version");
+                let resources = version["resources"].as_array().expect("resources");
+                served.extend(resources.iter().map(|resource| said(name, version_name, resource)));
+            }
+        }
+    }
+    served.retain(|key, _| !key.starts_with(OURS));
+    let mut wrong = Vec::new();
+    for (key, entry) in &served {
+        let Some(wanted) = table.get(key) else {
+            wrong.push(format!("{key} is not in the table"));
+            continue;
+        };
+        if entry.head != wanted.head {
+            wrong.push(format!("{} instead of {}", entry.head, wanted.head));
+        }
+        for line in entry.lines.iter().filter(|line| !wanted.lines.contains(line)) {
+            wrong.push(format!("{key}: {line}"));
+        }
+        let missing = wanted.lines.iter().filter(|line| !entry.lines.contains(line));
+        wrong.extend(
+            missing.filter(|line| !later.contains(&format!("{key} {line}"))).map(|l| format!("{key} lacks: {l}")),
+        );
+    }
+    let missing = table.keys().filter(|key| !served.contains_key(*key) && !later.contains(key));
+    wrong.extend(missing.map(|key| format!("{key} is not served")));
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
