@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::header::{AsHeaderName, CONTENT_LENGTH, CONTENT_TYPE, USER_AGENT};
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use kinds::User;
 use machinery::status::{self, GroupResource, Status};
 use parking_lot::Mutex;
@@ -41,10 +41,17 @@ pub struct Call {
     /// Read whole, at most 3 MiB.
     pub body: Bytes,
     pub causes: Causes,
+    /// As the client sent them: what is passed on is passed on as it came.
+    pub method: Method,
+    pub uri: Uri,
+    /// The body of what is passed on, which is not read whole.
+    pub stream: Mutex<Option<Body>>,
     /// The connection below, where it can be taken over.
     pub takeover: Option<Takeover>,
     /// What the client is warned of, however the request ends.
     warnings: Arc<Mutex<Vec<String>>>,
+    /// The place of a stream, for who carries it on after the answer.
+    pub slot: Mutex<Option<fairness::Slot>>,
 }
 
 /// What a request is counted as whose path means nothing.
@@ -104,18 +111,40 @@ async fn steps(
         refuse_impersonation(&head.headers, &user)?;
         let Some(slot) = server.fairness.admit(&info, &user) else { return Ok(fairness::come_back()) };
         authorize(&server, &user, &info).await?;
-        let writes = info.is_resource && !matches!(info.verb.as_str(), "get" | "list" | "watch");
+        let is_stream = fairness::is_stream(&info);
+        let writes = info.is_resource && !is_stream && !matches!(info.verb.as_str(), "get" | "list" | "watch");
         // Nobody else's body is looked at: it would only be memory that a stranger fills.
-        let body = if writes { read(&server, &head, body).await? } else { Bytes::new() };
+        let (body, stream) = match (writes, is_stream) {
+            (true, _) => (read(&server, &head, body).await?, None),
+            (false, is_stream) => (Bytes::new(), is_stream.then_some(body)),
+        };
         let takeover = Takeover::of(&head.extensions);
-        let call = Call { server, info, user, query, headers: head.headers, body, causes, takeover, warnings };
+        let call = Call {
+            server,
+            info,
+            user,
+            query,
+            headers: head.headers,
+            body,
+            causes,
+            method: head.method,
+            uri: head.uri,
+            stream: Mutex::new(stream),
+            takeover,
+            warnings,
+            slot: Mutex::new(None),
+        };
         if writes {
             return see_through(call, slot).await;
         }
-        let response = dispatch::dispatch(&call).await?;
         // A stream has its place until it ends.
-        let stream = fairness::is_stream(&call.info);
-        Ok(if stream { transport::hold(response, slot) } else { response })
+        *call.slot.lock() = Some(slot);
+        let response = dispatch::dispatch(&call).await?;
+        let slot = call.slot.lock().take().filter(|_| is_stream);
+        Ok(match slot {
+            Some(slot) => transport::hold(response, slot),
+            None => response,
+        })
     });
     match limit {
         None => work.await,

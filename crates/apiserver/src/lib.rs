@@ -34,6 +34,7 @@ pub mod index;
 pub mod metrics;
 pub mod objects;
 pub mod openapi;
+pub mod quota;
 pub mod registry;
 pub mod request;
 pub mod security;

@@ -30,6 +30,8 @@ resources! {
     SECRETS "" "secrets"
     SERVICE_ACCOUNTS "" "serviceaccounts"
     STORAGE_CLASSES "storage.k8s.io" "storageclasses"
+    LIMIT_RANGES "" "limitranges"
+    SERVICE_CIDRS "networking.k8s.io" "servicecidrs"
     PRIORITY_CLASSES "scheduling.k8s.io" "priorityclasses"
     ROLES "rbac.authorization.k8s.io" "roles"
     ROLE_BINDINGS "rbac.authorization.k8s.io" "rolebindings"

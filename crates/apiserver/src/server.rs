@@ -10,6 +10,7 @@ use stdx::SharedClock;
 use stdx::shutdown::Stage;
 use tokio::net::TcpListener;
 use tokio_util::sync::WaitForCancellationFutureOwned;
+use transport::once::Dialer;
 use transport::{Handler, SharedHandler};
 
 use crate::admission::Plugin;
@@ -28,6 +29,7 @@ use crate::fairness::Fairness;
 use crate::health::{Check, Health};
 use crate::metrics::Metrics;
 use crate::openapi::OpenApi;
+use crate::quota::{self, Quotas};
 use crate::registry::catalogue::Catalogue;
 use crate::registry::claims::Claims;
 use crate::security::Security;
@@ -49,6 +51,8 @@ pub struct Config {
     pub service_accounts: service_account::Options,
     /// How to dial kubelets (`pods/log`); none: they cannot be reached.
     pub kubelet_client: Option<Arc<rustls::ClientConfig>>,
+    /// How kubelets, pods and Services are reached to pass requests on to them.
+    pub dialer: Arc<dyn Dialer>,
     /// `v1.37.1+pintle.0.1.0`.
     pub version: String,
     /// Where clients outside reach the server: `10.0.0.1:6443`.
@@ -69,6 +73,7 @@ pub struct ApiServer {
     pub cachers: Arc<Cachers>,
     pub security: Security,
     pub claims: Arc<Claims>,
+    pub quotas: Quotas,
     pub journal: Journal,
     pub health: Health,
     pub fairness: Fairness,
@@ -79,6 +84,7 @@ pub struct ApiServer {
     pub panics: AtomicU64,
     authenticators: Vec<Arc<dyn Authenticator>>,
     kubelet_client: Option<Arc<rustls::ClientConfig>>,
+    dialer: Arc<dyn Dialer>,
     stage: Stage,
 }
 
@@ -92,7 +98,8 @@ impl ApiServer {
         let stores = Stores { durable: config.store, memory: config.memory };
         let cachers = Cachers::start(&stores, kinds::stored(), &config.clock, config.limits, stage).await?;
         let (clock, rng) = (config.clock.clone(), config.rng.clone());
-        let claims = Claims::new(stores.durable.clone(), clock.clone(), rng.clone(), &config.options);
+        let claims =
+            Claims::new(stores.durable.clone(), cachers.clone(), clock.clone(), rng.clone(), &config.options);
         let claims = Arc::new(claims);
         if let Some(services) = kinds::find("", "v1", "services") {
             stage.spawn(claims.clone().repair(services, stage.clone()));
@@ -115,6 +122,7 @@ impl ApiServer {
             cachers,
             security,
             claims,
+            quotas: Quotas::default(),
             journal: Journal::default(),
             health: health(&bootstrapped, stage),
             fairness: Fairness::default(),
@@ -124,6 +132,7 @@ impl ApiServer {
             panics: AtomicU64::new(0),
             authenticators,
             kubelet_client: config.kubelet_client,
+            dialer: config.dialer,
             stage: stage.clone(),
         });
         let wanted = bootstrap::Options {
@@ -147,6 +156,7 @@ impl ApiServer {
         let follow = aggregation::run(door, rbac, server.cachers.clone(), server.clock.clone(), stage.clone());
         stage.spawn(follow);
         crd::start(&server).await?;
+        stage.spawn(quota::run(server.clone(), stage.clone()));
         bootstrapped.store(true, Ordering::Release);
         Ok(server)
     }
@@ -189,6 +199,11 @@ impl ApiServer {
     /// How kubelets are dialled.
     pub fn kubelet_client(&self) -> Option<&rustls::ClientConfig> {
         self.kubelet_client.as_deref()
+    }
+
+    /// How others are reached.
+    pub fn dialer(&self) -> &dyn Dialer {
+        &*self.dialer
     }
 
     /// What runs as long as the server does.

@@ -12,13 +12,16 @@ use k8s_openapi::api::apps::v1 as apps;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::networking::v1::{IPAddress, ServiceCIDR};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::VolumeAttributesClass;
 use stdx::shutdown::Stage;
 use stdx::{Rng, SharedClock};
 
 use crate::service_pods;
-use crate::views::{BareView, BudgetView, DefinitionView, LeaseView, NodeView, PodView, SelectorView, ServiceView};
+use crate::views::{
+    BareView, BudgetView, DefinitionView, LeaseView, NodeView, PodView, RangeView, SelectorView, ServiceView,
+};
 use crate::writer::Writer;
 use crate::{Identities, Options};
 
@@ -51,6 +54,8 @@ struct Shared {
     claims: OnceLock<Informer<BareView>>,
     volumes: OnceLock<Informer<BareView>>,
     attributes_classes: OnceLock<Informer<BareView>>,
+    service_cidrs: OnceLock<Informer<RangeView>>,
+    ip_addresses: OnceLock<Informer<BareView>>,
     waits: OnceLock<Publisher>,
 }
 
@@ -87,6 +92,8 @@ impl Context {
             claims: OnceLock::new(),
             volumes: OnceLock::new(),
             attributes_classes: OnceLock::new(),
+            service_cidrs: OnceLock::new(),
+            ip_addresses: OnceLock::new(),
             waits: OnceLock::new(),
         };
         Self { clock, rng, options: Arc::new(options), stage, shared: Arc::new(shared) }
@@ -201,6 +208,16 @@ impl Context {
         self.shared.attributes_classes.get_or_init(start).clone()
     }
 
+    pub(crate) fn service_cidrs(&self) -> Informer<RangeView> {
+        let start = || self.begin(self.builder(Resource::of::<ServiceCIDR>()).without_json());
+        self.shared.service_cidrs.get_or_init(start).clone()
+    }
+
+    pub(crate) fn ip_addresses(&self) -> Informer<BareView> {
+        let start = || self.begin(self.builder(Resource::of::<IPAddress>()).without_json());
+        self.shared.ip_addresses.get_or_init(start).clone()
+    }
+
     /// Follows the metadata of a resource, on the shared cache where there is one. The future ends
     /// when the cache is filled.
     pub(crate) fn follow(
@@ -226,6 +243,8 @@ impl Context {
             ("storage.k8s.io", "volumeattributesclasses") => attach(&self.attributes_classes(), tell),
             ("apps", "deployments") => attach(&self.deployments(), tell),
             ("apps", "replicasets") => attach(&self.replica_sets(), tell),
+            ("networking.k8s.io", "servicecidrs") => attach(&self.service_cidrs(), tell),
+            ("networking.k8s.io", "ipaddresses") => attach(&self.ip_addresses(), tell),
             ("policy", "poddisruptionbudgets") => attach(&self.budgets(), tell),
             ("discovery.k8s.io", "endpointslices") => attach(&self.slices(), tell),
             ("apiextensions.k8s.io", "customresourcedefinitions") => attach(&self.definitions(), tell),

@@ -38,6 +38,7 @@ mod pending_load_balancer;
 mod pod_gc;
 mod replicaset;
 mod root_ca_publisher;
+mod service_cidrs;
 mod service_pods;
 mod serviceaccount;
 mod storage_protection;
@@ -143,6 +144,7 @@ const ALL: &[Entry] = &[
     Entry { name: "persistentvolumeclaim-protection-controller", start: storage_protection::start_claims },
     Entry { name: "persistentvolume-protection-controller", start: storage_protection::start_volumes },
     Entry { name: "volumeattributesclass-protection-controller", start: storage_protection::start_classes },
+    Entry { name: "service-cidr-controller", start: service_cidrs::start },
     // Our own: they write nothing but Waits.
     Entry { name: "unscheduled-pod-controller", start: unscheduled::start },
     Entry { name: "pending-load-balancer-controller", start: pending_load_balancer::start },

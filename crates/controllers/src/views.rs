@@ -173,6 +173,26 @@ pub(crate) struct SelectorSpec {
     pub replicas: Option<i32>,
 }
 
+/// A range of Service addresses.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct RangeView {
+    pub spec: RangeSpec,
+    pub status: RangeStatus,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct RangeSpec {
+    pub cidrs: Vec<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct RangeStatus {
+    pub conditions: Vec<Condition>,
+}
+
 /// Which pods a disruption budget is about.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]

@@ -318,6 +318,53 @@ async fn every_write_tells_its_cause() {
 }
 
 #[tokio::test]
+async fn a_budget_counts_its_pods_and_a_range_waits_for_its_addresses() {
+    let world = World::start().await;
+    let budget = json!({"metadata": {"name": "web", "namespace": "default"}, "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "web"}}}});
+    world.create("poddisruptionbudgets", "default", &budget).await;
+    world.create("deployments", "default", &web(3, "one")).await;
+    let status = async |w: &World| {
+        let budget = w.get("poddisruptionbudgets", "default", "web").await.expect("there");
+        let number = |field: &str| budget["status"][field].as_i64().unwrap_or(-1);
+        [number("expectedPods"), number("desiredHealthy"), number("currentHealthy"), number("disruptionsAllowed")]
+    };
+    world.until("three of three", async |w| status(w).await == [3, 2, 3, 1]).await;
+    // Evicted: the budget is charged, and counts anew once the pod is replaced.
+    let pod = world.list("pods", "default").await.remove(0);
+    let name = machinery::meta::name(&pod).to_owned();
+    let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}});
+    let pods = world.root.dynamic(resource("pods")).namespace("default");
+    pods.create_subresource(&name, "eviction", &eviction).await.expect("allowed");
+    world
+        .until("replaced and counted", async |w| {
+            w.get("pods", "default", &name).await.is_none() && status(w).await == [3, 2, 3, 1]
+        })
+        .await;
+    world.merge("deployments", "web", json!({"spec": {"replicas": 5}})).await;
+    world.until("five of five", async |w| status(w).await == [5, 4, 5, 1]).await;
+
+    let range = json!({"metadata": {"name": "more"}, "spec": {"cidrs": ["10.250.0.0/29"]}});
+    world.create("servicecidrs", "", &range).await;
+    let ready = async |w: &World| {
+        let range = w.get("servicecidrs", "", "more").await.unwrap_or_default();
+        let condition = range["status"]["conditions"][0].clone();
+        format!("{} {}", condition["status"].as_str().unwrap_or("-"), condition["reason"].as_str().unwrap_or("-"))
+    };
+    world.until("the range is ready", async |w| ready(w).await == "True ").await;
+    let made = world.get("servicecidrs", "", "more").await.expect("there");
+    assert_eq!(machinery::meta::finalizers(&made), ["networking.k8s.io/service-cidr-finalizer"]);
+    let service = json!({"metadata": {"name": "far", "namespace": "default"}, "spec": {"clusterIP": "10.250.0.5", "ports": [{"port": 80}]}});
+    world.create("services", "default", &service).await;
+    world.delete("servicecidrs", "more", Propagation::Background).await;
+    world.until("the range waits", async |w| ready(w).await == "False Terminating").await;
+    world.pass(Duration::from_secs(30)).await;
+    assert!(world.get("servicecidrs", "", "more").await.is_some(), "its address is in use");
+    world.delete("services", "far", Propagation::Background).await;
+    world.until("the range is gone", async |w| w.get("servicecidrs", "", "more").await.is_none()).await;
+    world.stage.stop();
+}
+
+#[tokio::test]
 async fn an_idle_cluster_is_quiet() {
     let world = World::start().await;
     let service = json!({"metadata": {"name": "web", "namespace": "default"}, "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}});

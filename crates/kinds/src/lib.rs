@@ -58,6 +58,7 @@ pub mod job;
 pub mod kind;
 mod lean;
 pub mod lease;
+pub mod limit_range;
 pub mod metadata;
 pub mod mutating_admission_policy;
 pub mod mutating_admission_policy_binding;
@@ -81,6 +82,7 @@ pub mod replication_controller;
 pub mod resource_claim;
 pub mod resource_claim_template;
 pub mod resource_slice;
+pub mod resource_quota;
 pub mod resources;
 pub mod reviews;
 pub mod role;
@@ -113,6 +115,8 @@ pub use kind::{
 };
 pub use shape::{AnyShape, Keep, Names, Scope, Shape};
 pub use shared::SharedKind;
+/// The class of a volume or claim: its annotation counts before its field.
+pub use storage::class as storage_class_of;
 
 /// Every kind, in the order discovery shows groups and resources.
 pub static ALL: &[&dyn AnyKind] = &[
@@ -120,6 +124,7 @@ pub static ALL: &[&dyn AnyKind] = &[
     &config_map::ConfigMap,
     &endpoints::Endpoints,
     &event::Event,
+    &limit_range::LimitRange,
     &namespace::Namespace,
     &node::Node,
     &persistent_volume_claim::PersistentVolumeClaim,
@@ -127,6 +132,7 @@ pub static ALL: &[&dyn AnyKind] = &[
     &pod::Pod,
     &pod_template::PodTemplate,
     &replication_controller::ReplicationController,
+    &resource_quota::ResourceQuota,
     &secret::Secret,
     &service_account::ServiceAccount,
     &service::Service,

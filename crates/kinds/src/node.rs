@@ -12,7 +12,7 @@ use crate::check;
 use crate::kind::{Column, Columns, Ctx, Kind, Selectable};
 use crate::only::Part;
 use crate::resources;
-use crate::shape::Shape;
+use crate::shape::{PROXIED, Shape, Subresource};
 
 const ROLE: &str = "node-role.kubernetes.io/";
 const OLD_ROLE: &str = "kubernetes.io/role";
@@ -27,7 +27,14 @@ impl Kind for Node {
         .short(&["no"])
         .prefix("minions")
         .status_without_generation()
-        .status_on_create();
+        .status_on_create()
+        .subresources(&[Subresource {
+            name: "proxy",
+            group: "",
+            version: "",
+            kind: "NodeProxyOptions",
+            verbs: PROXIED,
+        }]);
     const SELECTABLE: &'static [Selectable] =
         &[Selectable::at("spec.unschedulable", &["/spec/unschedulable"]).or("false")];
 

@@ -5,7 +5,11 @@ use std::collections::BTreeMap;
 
 use api::meta::api::resource::Quantity as Amount;
 use api::types::core::v1::{PodSpec, ResourceRequirements};
+use machinery::field::{FieldErrors, Path};
+use machinery::names;
 use machinery::quantity::Quantity;
+
+use crate::check;
 
 /// A list of amounts as objects carry it.
 pub type List = BTreeMap<String, Amount>;
@@ -75,6 +79,31 @@ pub fn sum_of_requests(spec: &PodSpec) -> BTreeMap<String, Quantity> {
         }
     }
     sum
+}
+
+/// The name of anything that there is an amount of; `path` leads to it.
+pub fn name(name: &str, path: &Path, errors: &mut FieldErrors) {
+    let wrong = names::qualified_name(name);
+    if !wrong.is_empty() {
+        check::all(wrong, path, name, errors);
+    } else if !name.contains('/') && !is_standard(name) {
+        errors.invalid(path, name, "must be a standard resource type or fully qualified");
+    }
+}
+
+/// The name of what a container may ask for; `path` leads to it.
+pub fn container_name(name: &str, path: &Path, errors: &mut FieldErrors) {
+    check::all(names::qualified_name(name), path, name, errors);
+    if !name.contains('/') {
+        if !is_standard(name) {
+            errors.invalid(path, name, "must be a standard resource type or fully qualified");
+        }
+        if !is_standard_for_containers(name) {
+            errors.invalid(path, name, "must be a standard resource for containers");
+        }
+    } else if !is_native(name) && name.starts_with("requests.") {
+        errors.invalid(path, name, "doesn't follow extended resource name standard");
+    }
 }
 
 /// Resources every container may ask for.

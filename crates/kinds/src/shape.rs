@@ -79,6 +79,9 @@ pub enum Propagation {
 /// Every verb of an ordinary resource, sorted.
 pub const ALL_VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
+/// Every verb of a request that is passed on, sorted.
+pub const PROXIED: &[&str] = &["create", "delete", "get", "patch", "update"];
+
 /// The data of a kind that is written in the program. Built by `const` chaining, for example
 /// `Shape::namespaced("apps", "v1", "Deployment", "deployments").short(&["deploy"]).status()`.
 pub type Shape = AnyShape<'static>;

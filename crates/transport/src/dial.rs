@@ -150,7 +150,7 @@ impl Handler for Https {
 }
 
 /// An error with its causes, outermost first.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {

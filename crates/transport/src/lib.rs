@@ -34,6 +34,7 @@ pub mod dial;
 pub mod files;
 mod gather;
 mod leftover;
+pub mod once;
 pub mod serve;
 pub mod time;
 pub mod tls;

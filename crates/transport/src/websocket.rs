@@ -75,6 +75,11 @@ impl Takeover {
         }
         Some(Self { connection, kept })
     }
+
+    /// The connection, once the request is answered with 101.
+    pub(crate) fn connection(&self) -> OnUpgrade {
+        self.0.clone()
+    }
 }
 
 /// Which subprotocols are spoken.

@@ -21,6 +21,7 @@ pub mod cluster_trust_bundle_attest;
 pub mod default_class;
 pub mod default_toleration_seconds;
 pub mod device_access;
+pub mod limit_ranger;
 pub mod namespace_lifecycle;
 mod node_requests;
 pub mod node_restriction;
@@ -51,6 +52,7 @@ pub fn default_plugins(parts: &Parts) -> Vec<Arc<dyn Plugin>> {
     let authorizer = || parts.authorizer.clone();
     vec![
         Arc::new(namespace_lifecycle::NamespaceLifecycle::new(objects())),
+        Arc::new(limit_ranger::LimitRanger::new(objects())),
         Arc::new(service_account::ServiceAccount::new(objects(), parts.clock.clone(), parts.rng.clone())),
         Arc::new(node_restriction::NodeRestriction::new(objects())),
         Arc::new(taint_nodes_by_condition::TaintNodesByCondition),

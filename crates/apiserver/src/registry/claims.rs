@@ -10,6 +10,7 @@
 //! A cluster IP is an IPAddress object, as upstream has it, so that `kubectl get ipaddresses` shows
 //! them. A node port is a key of our own; upstream keeps all of them in one bitmap.
 
+mod networks;
 mod range;
 pub mod repair;
 #[cfg(test)]
@@ -30,7 +31,10 @@ use serde_json::{Value, json};
 use stdx::{Rng, SharedClock};
 use storage::{Entry, Error, Expect, Op, RangeOptions, Store, Urgency};
 
+use networks::Networks;
 use range::Range;
+
+use crate::objects::Objects;
 
 const ADDRESSES: &str = "/registry/ipaddresses/";
 const PORTS: &str = "/registry/pintle/nodeports/";
@@ -113,14 +117,21 @@ pub struct Claims {
     store: Arc<dyn Store>,
     clock: SharedClock,
     rng: Rng,
-    networks: Vec<IpNet>,
+    networks: Networks,
     ports: (u16, u16),
 }
 
 impl Claims {
-    /// Claims kept in `store`, out of the ranges that `options` names.
-    pub fn new(store: Arc<dyn Store>, clock: SharedClock, rng: Rng, options: &ClusterOptions) -> Self {
-        Self { store, clock, rng, networks: options.service_cidrs.clone(), ports: options.node_ports }
+    /// Claims kept in `store`, out of the ranges that `options` names and those that `objects` adds.
+    pub fn new(
+        store: Arc<dyn Store>,
+        objects: Arc<dyn Objects>,
+        clock: SharedClock,
+        rng: Rng,
+        options: &ClusterOptions,
+    ) -> Self {
+        let networks = Networks::new(options.service_cidrs.clone(), objects);
+        Self { store, clock, rng, networks, ports: options.node_ports }
     }
 
     /// Takes all claims for `owner`, or none. What the user asked for comes first, so that the
@@ -191,11 +202,13 @@ impl Claims {
         let value = match claim.kind {
             ClaimKind::ClusterIp { v6 } => {
                 let refuse = |why: String| Refusal::Invalid(format!("failed to allocate IP {wanted}: {why}"));
-                let network = self.network(v6)?;
-                let inside = wanted.parse::<IpAddr>().is_ok_and(|address| {
-                    address.is_ipv6() == v6 && Range::of_network(network).contains(range::number(address))
-                });
-                if !inside {
+                let networks = self.networks(v6).await?;
+                let address = wanted.parse::<IpAddr>().ok().filter(|address| address.is_ipv6() == v6);
+                let of = address.and_then(|address| networks.iter().find(|network| network.contains(&address)));
+                let (Some(address), Some(network)) = (address, of) else {
+                    return Err(refuse("the provided network does not match the current range".into()));
+                };
+                if !Range::of_network(network).contains(range::number(address)) {
                     return Err(refuse(format!(
                         "the provided IP ({wanted}) is not in the valid range. The range of valid IPs is {network}"
                     )));
@@ -227,13 +240,15 @@ impl Claims {
     }
 
     async fn take_any(&self, taking: &mut Taking<'_>, claim: &Claim) -> Result<Value, Refusal> {
-        let range = match claim.kind {
-            ClaimKind::ClusterIp { v6 } => Range::of_network(self.network(v6)?),
-            ClaimKind::NodePort { .. } => Range::of_ports(self.ports),
+        let ranges = match claim.kind {
+            ClaimKind::ClusterIp { v6 } => self.networks(v6).await?.iter().map(Range::of_network).collect(),
+            ClaimKind::NodePort { .. } => vec![Range::of_ports(self.ports)],
         };
         let mut met = 0;
         let mut taken: Option<HashSet<Bytes>> = None;
-        for number in range.order(self.rng.below(u64::MAX)) {
+        // The next range is for when the one before is full.
+        let random = self.rng.below(u64::MAX);
+        for number in ranges.into_iter().flat_map(|range| range.order(random)) {
             let (text, value) = match claim.kind {
                 ClaimKind::ClusterIp { v6 } => {
                     let text = range::address(number, v6).to_string();
@@ -322,10 +337,14 @@ impl Claims {
         Ok(page.entries.into_iter().map(|entry| entry.key).collect())
     }
 
-    fn network(&self, v6: bool) -> Result<&IpNet, Refusal> {
-        let found = self.networks.iter().find(|network| network.addr().is_ipv6() == v6);
+    /// The ranges of a family, at least one.
+    async fn networks(&self, v6: bool) -> Result<Vec<IpNet>, Refusal> {
+        let found = self.networks.of(v6).await.map_err(Refusal::Status)?;
         let family = if v6 { "IPv6" } else { "IPv4" };
-        found.ok_or_else(|| Refusal::Invalid(format!("{family} is not configured on this cluster")))
+        if found.is_empty() {
+            return Err(Refusal::Invalid(format!("{family} is not configured on this cluster")));
+        }
+        Ok(found)
     }
 }
 

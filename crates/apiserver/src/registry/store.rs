@@ -3,9 +3,9 @@
 //!
 //! ```text
 //!  decode (strict when asked) ─► defaults ─► managed fields ─► mutating admission ─► claims
-//!     ─► prepare, validate ─► validating admission ─► compare-and-swap ─► reply
-//!            ▲                                              │ swap failed and no
-//!            └───────── the same steps on the fresh object ─┘ resourceVersion was demanded
+//!     ─► prepare, validate ─► validating admission ─► quotas ─► compare-and-swap ─► reply
+//!            ▲                                                        │ swap failed and no
+//!            └────────────── the same steps on the fresh object ──────┘ resourceVersion was demanded
 //! ```
 //!
 //! A dry run is the same with a store that does not write and claims that are not taken.
@@ -27,6 +27,7 @@ use super::{deletion, metadata};
 use crate::admission::Attributes;
 use crate::audit::causes::{Cause, Causes, Record};
 use crate::crd::convert;
+use crate::quota::{self, Charge};
 use crate::request::RequestInfo;
 use crate::server::ApiServer;
 use crate::verbs::options::DeleteOptions;
@@ -127,9 +128,20 @@ pub async fn create(write: &Write<'_>, object: Value) -> status::Result<Written>
             let finished = kind.finish(&ctx, &mut named, None)?;
             write.refuse(&named, &finished.errors)?;
             write.validate(Verb::Create, None, Some(&named), &name).await?;
-            match write.put(&mut named, Expect::Absent, &name).await? {
-                Swap::Done(revision, json) => Ok((finished.warnings, revision, json)),
-                Swap::Lost => Err(write.taken(&named, &name).await?),
+            let charge = quota::charge(write, Verb::Create, None, &named).await?;
+            match write.put(&mut named, Expect::Absent, &name).await {
+                Ok(Swap::Done(revision, json)) => {
+                    quota::landed(write, charge, None, Some(&named));
+                    Ok((finished.warnings, revision, json))
+                }
+                Ok(Swap::Lost) => {
+                    quota::refund(write, charge).await;
+                    Err(write.taken(&named, &name).await?)
+                }
+                Err(status) => {
+                    quota::refund(write, charge).await;
+                    Err(status)
+                }
             }
         }
         .await;
@@ -323,7 +335,21 @@ impl<'a> Write<'a> {
         let swap = if released {
             self.remove(old, current.revision).await?
         } else {
-            self.put(new, Expect::At(current.revision), self.name).await?
+            let charge = quota::charge(self, Verb::Update, Some(old), new).await?;
+            match self.put(new, Expect::At(current.revision), self.name).await {
+                Ok(Swap::Done(revision, json)) => {
+                    quota::landed(self, charge, Some(old), Some(new));
+                    Swap::Done(revision, json)
+                }
+                Ok(Swap::Lost) => {
+                    quota::refund(self, charge).await;
+                    Swap::Lost
+                }
+                Err(status) => {
+                    quota::refund(self, charge).await;
+                    return Err(status);
+                }
+            }
         };
         let Swap::Done(revision, json) = swap else { return Ok(None) };
         let revision = revision.unwrap_or(current.revision);
@@ -358,6 +384,7 @@ impl<'a> Write<'a> {
                 let swap = self.put(&mut marked, Expect::At(current.revision), self.name).await?;
                 let Swap::Done(revision, _) = swap else { return Ok(None) };
                 let revision = revision.unwrap_or(current.revision);
+                quota::landed(self, Charge::default(), Some(object), Some(&marked));
                 self.record("delete", &marked, revision);
                 meta::set_resource_version(&mut marked, &revision.to_string());
                 Ok(Some(Deleted::Marked(marked)))

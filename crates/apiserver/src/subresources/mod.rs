@@ -6,13 +6,17 @@ use std::pin::Pin;
 use machinery::status::Result;
 
 use crate::chain::Call;
+use connect::{pod_stream, proxy};
 
 pub mod answers;
 pub mod certificate_approval;
+pub mod connect;
+pub mod kubelet;
 pub mod namespace_finalize;
 pub mod pod_binding;
 pub mod pod_eviction;
 pub mod pod_log;
+pub mod pod_parts;
 pub mod reviews;
 pub mod scale;
 pub mod status;
@@ -29,7 +33,7 @@ pub struct Endpoint {
     /// The plural of the parent.
     pub resource: &'static str,
     pub subresource: &'static str,
-    /// As in [`RequestInfo::verb`](crate::request::RequestInfo::verb).
+    /// As in [`RequestInfo::verb`](crate::request::RequestInfo::verb); `*` for every one.
     pub verb: &'static str,
     pub run: for<'a> fn(&'a Call) -> Responding<'a>,
 }
@@ -44,13 +48,26 @@ pub static ALL: &[&Endpoint] = &[
     &pod_binding::CREATE_BINDING,
     &pod_eviction::CREATE,
     &pod_log::GET,
+    &pod_parts::EPHEMERAL_CONTAINERS,
+    &pod_parts::RESIZE,
+    &pod_stream::ATTACH,
+    &pod_stream::ATTACH_GET,
+    &pod_stream::EXEC,
+    &pod_stream::EXEC_GET,
+    &pod_stream::PORT_FORWARD,
+    &pod_stream::PORT_FORWARD_GET,
+    &proxy::NODE,
+    &proxy::POD,
+    &proxy::SERVICE,
     &answers::TOKEN,
 ];
 
 /// The endpoint for a request, if there is one.
 pub fn find(group: &str, resource: &str, subresource: &str, verb: &str) -> Option<&'static Endpoint> {
-    let matches =
-        |e: &&&Endpoint| e.group == group && e.resource == resource && e.subresource == subresource && e.verb == verb;
+    let matches = |e: &&&Endpoint| {
+        let verbs = e.verb == verb || e.verb == "*";
+        e.group == group && e.resource == resource && e.subresource == subresource && verbs
+    };
     ALL.iter().find(matches).copied()
 }
 

@@ -60,6 +60,7 @@ pub fn config(clock: &SharedClock, seed: u64) -> Config {
         client_ca: None,
         service_accounts: authn::service_account::Options::standard("cluster.local", key),
         kubelet_client: None,
+        dialer: std::sync::Arc::new(transport::once::Tcp),
         version: "v1.37.1+pintle.0.1.0".into(),
         address: "127.0.0.1:6443".into(),
         client_ca_pem: String::new(),

@@ -241,6 +241,7 @@ impl World {
                 front_proxy_ca_pem: String::new(),
                 service_accounts: authn::service_account::Options::standard("cluster.local", world.token_key.clone()),
                 kubelet_client: None,
+                dialer: std::sync::Arc::new(transport::once::Tcp),
                 version: "v1.37.1+pintle.0".into(),
                 address: "10.0.0.1:6443".into(),
             };

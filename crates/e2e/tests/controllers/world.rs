@@ -118,6 +118,8 @@ pub fn resource(plural: &str) -> Resource {
         "replicasets" => Resource::new("apps", "v1", plural, "ReplicaSet", true),
         "endpointslices" => Resource::new("discovery.k8s.io", "v1", plural, "EndpointSlice", true),
         "jobs" => Resource::new("batch", "v1", plural, "Job", true),
+        "poddisruptionbudgets" => Resource::new("policy", "v1", plural, "PodDisruptionBudget", true),
+        "servicecidrs" => Resource::new("networking.k8s.io", "v1", plural, "ServiceCIDR", false),
         "leases" => Resource::new("coordination.k8s.io", "v1", plural, "Lease", true),
         "nodes" => Resource::new("", "v1", plural, "Node", false),
         "namespaces" => Resource::new("", "v1", plural, "Namespace", false),

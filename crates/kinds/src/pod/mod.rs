@@ -6,6 +6,7 @@ mod prepare;
 pub mod template;
 pub mod validate;
 pub mod validate_container;
+mod validate_parts;
 pub mod validate_scheduling;
 mod validate_update;
 mod validate_volume;
@@ -16,9 +17,12 @@ use machinery::field::FieldErrors;
 use machinery::names;
 use serde_json::Value;
 
-use crate::kind::{Columns, Ctx, Kind, Selectable};
+use crate::kind::{Columns, Ctx, Kind, Selectable, Verb};
 use crate::only::Part;
-use crate::shape::{Shape, Subresource};
+use crate::shape::{PROXIED, Shape, Subresource};
+
+/// What is done to a part of a pod.
+const CHANGED: &[&str] = &["get", "patch", "update"];
 
 pub struct Pod;
 
@@ -35,9 +39,21 @@ impl Kind for Pod {
         // A node lists and watches its own pods, among those of all others.
         .indexed(&["spec.nodeName"])
         .subresources(&[
+            Subresource { name: "attach", group: "", version: "", kind: "PodAttachOptions", verbs: &["create", "get"] },
             Subresource { name: "binding", group: "", version: "", kind: "Binding", verbs: &["create"] },
+            Subresource { name: "ephemeralcontainers", group: "", version: "", kind: "Pod", verbs: CHANGED },
             Subresource { name: "eviction", group: "policy", version: "v1", kind: "Eviction", verbs: &["create"] },
+            Subresource { name: "exec", group: "", version: "", kind: "PodExecOptions", verbs: &["create", "get"] },
             Subresource { name: "log", group: "", version: "", kind: "Pod", verbs: &["get"] },
+            Subresource {
+                name: "portforward",
+                group: "",
+                version: "",
+                kind: "PodPortForwardOptions",
+                verbs: &["create", "get"],
+            },
+            Subresource { name: "proxy", group: "", version: "", kind: "PodProxyOptions", verbs: PROXIED },
+            Subresource { name: "resize", group: "", version: "", kind: "Pod", verbs: CHANGED },
         ]);
     const SELECTABLE: &'static [Selectable] = &[
         Selectable::at("spec.nodeName", &["/spec/nodeName"]),
@@ -68,12 +84,29 @@ impl Kind for Pod {
         prepare::update(ctx.subresource, new, old);
     }
 
-    fn validate(_ctx: &Ctx, pod: &Self::Object, errors: &mut FieldErrors) {
+    fn validate(ctx: &Ctx, pod: &Self::Object, errors: &mut FieldErrors) {
         validate::pod(pod, errors);
+        if ctx.verb == Verb::Create {
+            validate::new_pod(pod, errors);
+        }
     }
 
     fn validate_update(_ctx: &Ctx, new: &Self::Object, old: &Self::Object, errors: &mut FieldErrors) {
         validate_update::pod(new, old, errors);
+    }
+
+    fn validate_subresource(ctx: &Ctx, new: &Self::Object, old: &Self::Object, errors: &mut FieldErrors) {
+        match ctx.subresource {
+            "ephemeralcontainers" => {
+                validate::pod(new, errors);
+                validate_parts::ephemeral(new, old, errors);
+            }
+            "resize" => {
+                validate::pod(new, errors);
+                validate_parts::resize(new, old, errors);
+            }
+            _ => {}
+        }
     }
 
     fn validate_status(_ctx: &Ctx, new: &Self::Object, old: &Self::Object, errors: &mut FieldErrors) {

@@ -38,6 +38,10 @@ pub fn update(subresource: &str, new: &mut Pod, old: &Pod) {
             keep_disabled(spec, old);
         }
     }
+    if matches!(subresource, "ephemeralcontainers" | "resize") && new.spec != old.spec {
+        // What is asked of the pod has changed, through whichever door.
+        new.metadata.generation = Some(old.metadata.generation.unwrap_or(0) + 1);
+    }
     if subresource != "status" {
         return;
     }

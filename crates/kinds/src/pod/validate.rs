@@ -31,6 +31,15 @@ pub fn pod(pod: &Pod, errors: &mut FieldErrors) {
     spec(pod.spec.as_ref().unwrap_or(&none), Where::Pod, &path, errors);
 }
 
+/// What a pod may not bring along.
+pub fn new_pod(pod: &Pod, errors: &mut FieldErrors) {
+    // They come through their own subresource, never with the pod.
+    let containers = pod.spec.as_ref().and_then(|spec| spec.ephemeral_containers.as_ref());
+    if containers.is_some_and(|containers| !containers.is_empty()) {
+        errors.forbidden(&Path::new("spec").child("ephemeralContainers"), "cannot be set on create");
+    }
+}
+
 /// The mistakes in a spec.
 pub fn spec(spec: &PodSpec, place: Where, path: &Path, errors: &mut FieldErrors) {
     validate_volume::all(spec, &path.child("volumes"), errors);
@@ -95,10 +104,6 @@ pub fn spec(spec: &PodSpec, place: Where, path: &Path, errors: &mut FieldErrors)
         check::one_of(Some(&os.name), &["linux", "windows"], &path.child("os").child("name"), errors);
     }
     if place == Where::Pod {
-        if spec.ephemeral_containers.as_ref().is_some_and(|containers| !containers.is_empty()) {
-            // They come through their own subresource, never with the pod.
-            errors.forbidden(&path.child("ephemeralContainers"), "cannot be set on create");
-        }
         host_ports(spec, path, errors);
     }
 }

@@ -26,13 +26,24 @@ struct Around<'a> {
     host_users: bool,
 }
 
+impl<'a> Around<'a> {
+    fn of(spec: &'a PodSpec) -> Self {
+        Self {
+            volumes: spec.volumes.iter().flatten().map(|volume| volume.name.as_str()).collect(),
+            grace: spec.termination_grace_period_seconds.unwrap_or(30),
+            host_users: spec.host_users != Some(false),
+        }
+    }
+}
+
+/// What every container of a spec must have right.
+pub fn one(container: &Container, spec: &PodSpec, path: &Path, errors: &mut FieldErrors) {
+    common(container, &Around::of(spec), path, errors);
+}
+
 /// All containers of a spec.
 pub fn all(spec: &PodSpec, path: &Path, errors: &mut FieldErrors) {
-    let around = Around {
-        volumes: spec.volumes.iter().flatten().map(|volume| volume.name.as_str()).collect(),
-        grace: spec.termination_grace_period_seconds.unwrap_or(30),
-        host_users: spec.host_users != Some(false),
-    };
+    let around = Around::of(spec);
     let mut names_seen = BTreeSet::new();
     let containers = path.child("containers");
     if spec.containers.is_empty() {
@@ -438,7 +449,7 @@ pub fn requirements(resources: &ResourceRequirements, path: &Path, errors: &mut 
     let request_list = resources.requests.as_ref().unwrap_or(&empty);
     for (list, path) in [(limit_list, &limits), (request_list, &requests)] {
         for (name, amount) in list {
-            resource_name(name, path, errors);
+            resources::container_name(name, &path.key(name), errors);
             let Some(quantity) = resources::parse(amount) else { continue };
             if quantity.is_negative() {
                 errors.invalid(&path.key(name), quantity.to_string(), check::NOT_NEGATIVE);
@@ -464,21 +475,6 @@ pub fn requirements(resources: &ResourceRequirements, path: &Path, errors: &mut 
             }
             None => {}
         }
-    }
-}
-
-fn resource_name(name: &str, path: &Path, errors: &mut FieldErrors) {
-    let path = path.key(name);
-    check::all(names::qualified_name(name), &path, name, errors);
-    if !name.contains('/') {
-        if !resources::is_standard(name) {
-            errors.invalid(&path, name, "must be a standard resource type or fully qualified");
-        }
-        if !resources::is_standard_for_containers(name) {
-            errors.invalid(&path, name, "must be a standard resource for containers");
-        }
-    } else if !resources::is_native(name) && name.starts_with("requests.") {
-        errors.invalid(&path, name, "doesn't follow extended resource name standard");
     }
 }
 

@@ -11,7 +11,7 @@ use machinery::names;
 
 use crate::kind::{Claim, Claims, Columns, Ctx, Kind, Selectable};
 use crate::only::Part;
-use crate::shape::Shape;
+use crate::shape::{PROXIED, Shape, Subresource};
 
 /// The value of `clusterIP` that asks for none.
 pub const HEADLESS: &str = "None";
@@ -27,7 +27,14 @@ impl Kind for Service {
         .prefix("services/specs")
         .status_without_generation()
         .answers_deleted()
-        .create_on_update();
+        .create_on_update()
+        .subresources(&[Subresource {
+            name: "proxy",
+            group: "",
+            version: "",
+            kind: "ServiceProxyOptions",
+            verbs: PROXIED,
+        }]);
     const SELECTABLE: &'static [Selectable] =
         &[Selectable::at("spec.clusterIP", &["/spec/clusterIP"]), Selectable::at("spec.type", &["/spec/type"])];
     const CLAIMS: bool = true;

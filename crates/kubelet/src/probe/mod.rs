@@ -4,7 +4,6 @@ pub mod grpc;
 pub mod http;
 pub mod prober;
 pub mod threshold;
-mod tls;
 
 use std::sync::Arc;
 use std::time::Duration;

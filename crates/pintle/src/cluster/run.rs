@@ -400,6 +400,7 @@ async fn start_api_server(
         front_proxy_ca_pem: identities.front_proxy.certificate().to_owned(),
         service_accounts: service_account::Options::standard(&args.cluster_domain, identities.tokens.clone()),
         kubelet_client: identities.kubelet_client()?,
+        dialer: std::sync::Arc::new(transport::once::Tcp),
         tls: identities.api_server(&args.cluster_domain, service, vec![node_ip, args.bind_address])?,
     };
     start_api(api, clock, rng, stage).await

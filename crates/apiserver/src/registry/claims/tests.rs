@@ -9,10 +9,12 @@ use stdx::shutdown::Stage;
 use storage::Memory;
 
 use super::*;
+use crate::objects::{SERVICE_CIDRS, fixed::Fixed};
 
 struct World {
     store: Arc<Memory>,
     clock: ManualClock,
+    objects: Arc<Fixed>,
     claims: Arc<Claims>,
 }
 
@@ -24,8 +26,9 @@ fn world(networks: &[&str], ports: (u16, u16)) -> World {
         service_cidrs: networks.iter().map(|n| n.parse().expect("a network")).collect(),
         node_ports: ports,
     };
-    let claims = Arc::new(Claims::new(store.clone(), shared, Rng::seeded(1), &options));
-    World { store, clock, claims }
+    let objects = Arc::new(Fixed::default());
+    let claims = Arc::new(Claims::new(store.clone(), objects.clone(), shared, Rng::seeded(1), &options));
+    World { store, clock, objects, claims }
 }
 
 fn owner(name: &str) -> Owner {
@@ -98,7 +101,7 @@ async fn refusals_have_upstreams_words() {
             address(Some("10.95.0.1")),
             422,
             "Service \"late\" is invalid: spec.clusterIPs: Invalid value: [\"10.95.0.1\"]: failed to allocate IP 10.95.0.1: \
-             the provided IP (10.95.0.1) is not in the valid range. The range of valid IPs is 10.96.0.0/12",
+             the provided network does not match the current range",
         ),
         (
             address(Some("fd00::1")),
@@ -172,6 +175,37 @@ async fn a_dry_run_takes_nothing() {
     assert_eq!(world.store.revision(), 0);
     let status = world.claims.take(&owner("web"), &[super::tests::port(0, Some(1))], &json!({}), true).await;
     assert_eq!(status.expect_err("is refused").code, 422);
+}
+
+#[tokio::test]
+async fn ranges_are_added_and_taken_away() {
+    let world = world(&["10.0.0.0/30"], (30000, 32767));
+    let range = |ready: &str, deleting: bool| {
+        let mut range = json!({"metadata": {"name": "more"}, "spec": {"cidrs": ["10.1.0.0/30", "fd00::/126"]},
+            "status": {"conditions": [{"type": "Ready", "status": ready}]}});
+        if deleting {
+            range["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        }
+        range
+    };
+    let any = || [address(None)];
+    let refused = "is refused";
+    assert!(world.take("six", &[address(Some("fd00::1"))]).await.is_err(), "no such family");
+    for i in 0..2 {
+        world.take(&format!("a{i}"), &any()).await.expect("is free");
+    }
+    assert_eq!(world.take("full", &any()).await.expect_err(refused).code, 500);
+    world.objects.put(SERVICE_CIDRS, range("False", false));
+    assert_eq!(world.take("full", &any()).await.expect_err(refused).code, 500);
+    world.objects.put(SERVICE_CIDRS, range("True", false));
+    world.take("b0", &any()).await.expect("is free");
+    world.take("b1", &[address(Some("10.1.0.2"))]).await.map(drop).unwrap_or_default();
+    world.take("six", &[address(Some("fd00::1"))]).await.expect("is free");
+    let edge = world.take("edge", &[address(Some("10.1.0.3"))]).await.expect_err(refused).message;
+    assert!(edge.contains("the provided IP (10.1.0.3) is not in the valid range. The range of valid IPs is 10.1.0.0/30"), "{edge}");
+    world.objects.put(SERVICE_CIDRS, range("True", true));
+    let gone = world.take("late", &[address(Some("10.1.0.1"))]).await.expect_err(refused).message;
+    assert!(gone.contains("the provided network does not match the current range"), "{gone}");
 }
 
 #[tokio::test]

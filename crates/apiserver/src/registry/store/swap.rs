@@ -10,6 +10,7 @@ use storage::{Expect, Op, Urgency};
 
 use super::Write;
 use crate::crd::convert;
+use crate::quota::{self, Charge};
 
 /// What became of a compare-and-swap.
 pub(super) enum Swap {
@@ -105,6 +106,7 @@ impl Write<'_> {
         match self.resource.store()?.commit(Op::Delete { key, expect: Expect::At(revision) }).await {
             Ok(committed) => {
                 self.record("delete", object, committed.revision);
+                quota::landed(self, Charge::default(), Some(object), None);
                 match self.resource.kind.held(object) {
                     Ok(held) if held.is_empty() => {}
                     Ok(held) => self.server.claims.release(&self.owner(self.name), &held).await,

@@ -1,0 +1,203 @@
+//! What is passed on: to kubelets (exec, attach, port-forward, `nodes/proxy`), to pods and to Services. One
+//! connection a request, which is used for nothing else; no redirect is followed.
+//!
+//! ```text
+//!  POST pods/web/exec, Upgrade ─► https://node:10250/exec/…  (the node's own certificate) ─► 101, bytes both ways
+//!  GET  pods/web/proxy/x       ─► http://pod:port/x
+//!  GET  services/web:http/proxy/x ─► http://endpoint:port/x
+//! ```
+
+pub mod pod_stream;
+pub mod proxy;
+
+use http::header::{AUTHORIZATION, CONNECTION, HOST, HeaderName, LOCATION, UPGRADE};
+use http::{HeaderMap, HeaderValue};
+use machinery::status::{self, Status};
+use transport::once::{self, Secure};
+use transport::{Error, Request, Response, websocket};
+
+use crate::chain::Call;
+
+/// Headers that are about one connection.
+const HOP: &[&str] = &[
+    "connection",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// Where a request goes.
+pub struct Destination<'a> {
+    /// `host:port`.
+    pub address: String,
+    pub secure: Option<Secure<'a>>,
+    /// Path and query, as they are sent.
+    pub path: String,
+    /// Only a request that wants to be upgraded makes sense there.
+    pub upgrade_only: bool,
+    /// The path of this server under which the destination's own paths are reached.
+    pub prefix: Option<String>,
+}
+
+/// True when a request wants to become something else.
+pub fn is_upgrade(headers: &HeaderMap) -> bool {
+    let lines = headers.get_all(CONNECTION).iter().filter_map(|line| line.to_str().ok());
+    let mut words = lines.flat_map(|line| line.split(','));
+    words.any(|word| word.trim().eq_ignore_ascii_case("upgrade")) && headers.contains_key(UPGRADE)
+}
+
+/// A GET that opens a WebSocket does what a POST does: who may only read may not.
+///
+/// # Errors
+/// 403.
+pub async fn authorize_upgrade(call: &Call) -> status::Result<()> {
+    if call.info.verb == "get" && (websocket::is_asked(&call.headers) || is_upgrade(&call.headers)) {
+        call.authorize("create").await?;
+    }
+    Ok(())
+}
+
+/// The headers of the request that is passed on.
+fn passed_on(call: &Call, to: &Destination<'_>, upgrade: bool) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    let named: Vec<String> = call
+        .headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|line| line.to_str().ok())
+        .flat_map(|line| line.split(','))
+        .map(|word| word.trim().to_ascii_lowercase())
+        .collect();
+    for (name, value) in &call.headers {
+        let of_connection = HOP.contains(&name.as_str()) || named.iter().any(|n| n == name.as_str());
+        // Whom the client is to us is nobody else's business.
+        if !of_connection && *name != HOST && *name != AUTHORIZATION {
+            headers.append(name.clone(), value.clone());
+        }
+    }
+    if upgrade {
+        headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+        headers.extend(call.headers.get(UPGRADE).map(|value| (UPGRADE, value.clone())));
+    }
+    headers.extend(HeaderValue::from_str(&to.address).ok().map(|host| (HOST, host)));
+    if to.prefix.is_some() {
+        let set = |headers: &mut HeaderMap, name: &'static str, value: &str| {
+            headers.extend(HeaderValue::from_str(value).ok().map(|value| (HeaderName::from_static(name), value)));
+        };
+        set(&mut headers, "x-forwarded-uri", call.uri.path());
+        if let Some(host) = call.header(HOST).map(str::to_owned) {
+            set(&mut headers, "x-forwarded-host", &host);
+        }
+        set(&mut headers, "x-forwarded-proto", "https");
+    }
+    headers
+}
+
+/// Passes the request on, and the answer back.
+///
+/// # Errors
+/// 400 for a request that is not upgraded where it must be, 500 and 503 when nobody is reached.
+pub async fn pass(call: &Call, to: Destination<'_>) -> status::Result<Response> {
+    let upgrade = is_upgrade(&call.headers);
+    let takeover = call.takeover.as_ref().filter(|_| upgrade);
+    if (to.upgrade_only || upgrade) && takeover.is_none() {
+        return Err(Status::bad_request("Upgrade request required"));
+    }
+    let failed = |error: Error| match (upgrade, error) {
+        (true, error) => Status::new(500, "", format!("error dialing backend: {error}")),
+        (false, error) => Status::unavailable(format!("error trying to reach service: {error}")),
+    };
+    let headers = passed_on(call, &to, upgrade);
+    let io = once::connect(call.server.dialer(), &to.address, to.secure, &call.server.clock).await.map_err(failed)?;
+    let body = if upgrade { None } else { call.stream.lock().take() };
+    let mut request: Request = http::Request::new(body.unwrap_or_else(transport::empty));
+    *request.method_mut() = call.method.clone();
+    *request.uri_mut() = to.path.parse().map_err(Status::internal)?;
+    *request.headers_mut() = headers;
+    let mut response = once::send(io, request).await.map_err(failed)?;
+    if let Some(spliced) = takeover.and_then(|takeover| once::upgraded(takeover, &mut response)) {
+        let (slot, stopped) = (call.slot.lock().take(), call.server.stopped());
+        call.server.stage().spawn(async move {
+            tokio::select! {
+                () = stopped => {}
+                () = spliced.run() => {}
+            }
+            drop(slot);
+        });
+        return Ok(switched(response));
+    }
+    if response.status() == http::StatusCode::SWITCHING_PROTOCOLS {
+        return Err(Status::new(500, "", "the server switched protocols without being asked to"));
+    }
+    Ok(returned(response, to.prefix.as_deref()))
+}
+
+/// The 101 as the client gets it.
+fn switched(response: Response) -> Response {
+    let (head, _) = response.into_parts();
+    let mut answer = http::Response::new(transport::empty());
+    *answer.status_mut() = head.status;
+    *answer.headers_mut() = head.headers;
+    answer
+}
+
+/// Any other answer: without what is about the connection, and with redirections that lead here.
+fn returned(mut response: Response, prefix: Option<&str>) -> Response {
+    let headers = response.headers_mut();
+    for name in HOP {
+        headers.remove(*name);
+    }
+    let foreign: Vec<HeaderName> =
+        headers.keys().filter(|name| name.as_str().starts_with("access-control-")).cloned().collect();
+    for name in foreign {
+        headers.remove(name);
+    }
+    if let Some(prefix) = prefix {
+        let moved = headers.get(LOCATION).and_then(|to| to.to_str().ok()).and_then(|to| relocated(to, prefix));
+        headers.extend(moved.and_then(|to| HeaderValue::from_str(&to).ok()).map(|to| (LOCATION, to)));
+    }
+    response
+}
+
+/// A path of the destination as a path of this server.
+fn relocated(to: &str, prefix: &str) -> Option<String> {
+    (to.starts_with('/') && !to.starts_with("//")).then(|| format!("{}{to}", prefix.trim_end_matches('/')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_upgrade_is_known_by_two_headers() {
+        let headers = |pairs: &[(&'static str, &'static str)]| -> HeaderMap {
+            let header = |(n, v): &(&'static str, &'static str)| (HeaderName::from_static(n), HeaderValue::from_static(v));
+            pairs.iter().map(header).collect()
+        };
+        for (pairs, want) in [
+            (&[("connection", "keep-alive, Upgrade"), ("upgrade", "SPDY/3.1")][..], true),
+            (&[("connection", "Upgrade")], false),
+            (&[("upgrade", "websocket")], false),
+            (&[], false),
+        ] {
+            assert_eq!(is_upgrade(&headers(pairs)), want, "{pairs:?}");
+        }
+    }
+
+    #[test]
+    fn redirections_within_lead_here() {
+        for (to, want) in [
+            ("/x?y=1", Some("/api/v1/p/proxy/x?y=1")),
+            ("//elsewhere/x", None),
+            ("http://elsewhere/x", None),
+            ("x", None),
+        ] {
+            assert_eq!(relocated(to, "/api/v1/p/proxy/").as_deref(), want, "{to}");
+        }
+    }
+}
