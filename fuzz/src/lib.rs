@@ -129,7 +129,7 @@ pub fn patch(data: &[u8]) {
     let Some((media, byte, body)) = choose(data, &MEDIA) else { return };
     let Some(schema) = api::schema::of("apps", "v1", "Deployment") else { return };
     let validation = [Validation::Ignore, Validation::Warn, Validation::Strict][usize::from(byte >> 5) % 3];
-    let Ok(patch) = Patch::read(Some(media), body, validation) else { return };
+    let Ok(patch) = Patch::read(Some(media), &MEDIA, body, validation) else { return };
     if let Ok(patched) = patch.apply(&OBJECT, &schema) {
         survives(&patched.object, &schema);
     }

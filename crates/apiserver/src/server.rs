@@ -98,8 +98,7 @@ impl ApiServer {
         let stores = Stores { durable: config.store, memory: config.memory };
         let cachers = Cachers::start(&stores, kinds::stored(), &config.clock, config.limits, stage).await?;
         let (clock, rng) = (config.clock.clone(), config.rng.clone());
-        let claims =
-            Claims::new(stores.durable.clone(), cachers.clone(), clock.clone(), rng.clone(), &config.options);
+        let claims = Claims::new(stores.durable.clone(), cachers.clone(), clock.clone(), rng.clone(), &config.options);
         let claims = Arc::new(claims);
         if let Some(services) = kinds::find("", "v1", "services") {
             stage.spawn(claims.clone().repair(services, stage.clone()));

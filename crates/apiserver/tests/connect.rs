@@ -105,7 +105,8 @@ async fn world(kubelet: &str) -> World {
     });
     let secure = TcpListener::bind("127.0.0.1:0").await.expect("bind");
     let port = secure.local_addr().expect("address").port();
-    let issued = authority.issue(&Request::server(format!("system:node:{kubelet}"), [kubelet]), clock.wall()).expect("issued");
+    let issued =
+        authority.issue(&Request::server(format!("system:node:{kubelet}"), [kubelet]), clock.wall()).expect("issued");
     let own = Identity::from_pem(issued.certificate.as_bytes(), issued.key.as_bytes()).expect("identity");
     let mut config = tls::server(&clock, own).expect("TLS");
     config.alpn_protocols.clear();
@@ -137,11 +138,13 @@ async fn world(kubelet: &str) -> World {
     server.root.post("/api/v1/nodes", &node).await.ok();
     server.root.post(&format!("{SPACE}/serviceaccounts"), &json!({"metadata": {"name": "default"}})).await.ok();
     for (name, containers) in [("p", vec!["c"]), ("two", vec!["a", "b"]), ("waiting", vec!["c"])] {
-        let containers: Vec<Value> = containers
-            .iter()
-            .map(|c| json!({"name": c, "image": "i", "ports": [{"containerPort": 8080}]}))
-            .collect();
-        server.root.post(&format!("{SPACE}/pods"), &json!({"metadata": {"name": name}, "spec": {"containers": containers}})).await.ok();
+        let containers: Vec<Value> =
+            containers.iter().map(|c| json!({"name": c, "image": "i", "ports": [{"containerPort": 8080}]})).collect();
+        server
+            .root
+            .post(&format!("{SPACE}/pods"), &json!({"metadata": {"name": name}, "spec": {"containers": containers}}))
+            .await
+            .ok();
         if name != "waiting" {
             let binding = json!({"metadata": {"name": name}, "target": {"name": "n1"}});
             server.root.post(&format!("{SPACE}/pods/{name}/binding"), &binding).await.ok();
@@ -192,9 +195,15 @@ async fn a_stream_reaches_the_pods_kubelet_and_carries_bytes_both_ways() {
     assert!(answer.starts_with("HTTP/1.1 101 "), "{answer}");
     assert!(answer.to_ascii_lowercase().contains("upgrade: spdy/3.1"), "{answer}");
     let asked = world.heads.recv().await.expect("asked");
-    assert!(asked.starts_with("POST /exec/default/p/c?command=echo&command=hi&input=1&output=1 HTTP/1.1\r\n"), "{asked}");
+    assert!(
+        asked.starts_with("POST /exec/default/p/c?command=echo&command=hi&input=1&output=1 HTTP/1.1\r\n"),
+        "{asked}"
+    );
     let lower = asked.to_ascii_lowercase();
-    assert!(lower.contains("x-stream-protocol-version: v4.channel.k8s.io") && !lower.contains("authorization"), "{asked}");
+    assert!(
+        lower.contains("x-stream-protocol-version: v4.channel.k8s.io") && !lower.contains("authorization"),
+        "{asked}"
+    );
     for word in ["hello", "again"] {
         io.write_all(word.as_bytes()).await.expect("written");
         io.flush().await.expect("written");
@@ -245,7 +254,12 @@ async fn a_websocket_needs_what_a_post_needs() {
     let rule = |verbs: &[&str]| json!([{"apiGroups": [""], "resources": ["pods/exec"], "verbs": verbs}]);
     let rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/default";
     for (name, verbs) in [("reader", &["get"][..]), ("user", &["get", "create"])] {
-        world.server.root.post(&format!("{rbac}/roles"), &json!({"metadata": {"name": name}, "rules": rule(verbs)})).await.ok();
+        world
+            .server
+            .root
+            .post(&format!("{rbac}/roles"), &json!({"metadata": {"name": name}, "rules": rule(verbs)}))
+            .await
+            .ok();
         let binding = json!({"metadata": {"name": name}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
             "subjects": [{"kind": "User", "name": name, "apiGroup": "rbac.authorization.k8s.io"}]});
         world.server.root.post(&format!("{rbac}/rolebindings"), &binding).await.ok();
@@ -267,7 +281,8 @@ async fn a_websocket_needs_what_a_post_needs() {
 async fn requests_are_passed_on_to_pods_services_and_nodes() {
     let mut world = world("n1").await;
     let root = world.server.root.clone();
-    let service = json!({"metadata": {"name": "s"}, "spec": {"ports": [{"name": "http", "port": 80, "targetPort": 8080}]}});
+    let service =
+        json!({"metadata": {"name": "s"}, "spec": {"ports": [{"name": "http", "port": 80, "targetPort": 8080}]}});
     root.post(&format!("{SPACE}/services"), &service).await.ok();
     let slice = json!({"metadata": {"name": "s-1", "labels": {"kubernetes.io/service-name": "s"}}, "addressType": "IPv4",
         "ports": [{"name": "http", "port": 8080}], "endpoints": [{"addresses": ["10.9.9.9"],
@@ -292,7 +307,11 @@ async fn requests_are_passed_on_to_pods_services_and_nodes() {
         assert!(asked.contains("x-mine: 1") && !asked.contains("secret"), "{asked}");
     }
     for (path, code, text) in [
-        ("namespaces/default/pods/p:99/proxy/", 503, "error trying to reach service: dial tcp 10.9.9.9:99: connect: connection refused"),
+        (
+            "namespaces/default/pods/p:99/proxy/",
+            503,
+            "error trying to reach service: dial tcp 10.9.9.9:99: connect: connection refused",
+        ),
         ("namespaces/default/pods/two/proxy/", 400, "address not allowed"),
         ("namespaces/default/pods/ftp:p:1/proxy/", 400, "invalid pod request \"ftp:p:1\""),
         ("namespaces/default/services/s:other/proxy/", 503, "no endpoints available for service \"s\""),

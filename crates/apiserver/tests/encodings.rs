@@ -139,7 +139,7 @@ async fn every_kind_is_listed_read_and_watched_in_protobuf() {
         if !shape.verbs.contains(&"list") {
             continue;
         }
-        let path = path_of(shape);
+        let path = path_of(&shape);
         let json = root.get(&path).await.ok();
         let list = root.send("GET", &path, &[ACCEPT], "").await.object(200);
         assert_eq!(bare(list), json, "{path}");

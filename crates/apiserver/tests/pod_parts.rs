@@ -30,7 +30,10 @@ async fn ephemeral_containers_come_and_stay() {
     let root = &server.root;
     let made = root.patch("strategic-merge", &url, &debugger("d1")).await.ok();
     let container = &made["spec"]["ephemeralContainers"][0];
-    assert_eq!((&container["terminationMessagePath"], &made["metadata"]["generation"]), (&json!("/dev/termination-log"), &json!(2)));
+    assert_eq!(
+        (&container["terminationMessagePath"], &made["metadata"]["generation"]),
+        (&json!("/dev/termination-log"), &json!(2))
+    );
     let two = root.patch("strategic-merge", &url, &debugger("d2")).await.ok();
     assert_eq!(two["spec"]["ephemeralContainers"].as_array().map(Vec::len), Some(2));
     let read = root.get(&url).await.ok();
@@ -52,7 +55,10 @@ async fn ephemeral_containers_come_and_stay() {
     for (container, want) in [
         (json!({"name": "c", "image": "i"}), "name: Duplicate value: \"c\""),
         (json!({"name": "e", "image": "i", "targetContainerName": "x"}), "targetContainerName: Not found: \"x\""),
-        (json!({"name": "e", "image": "i", "ports": [{"containerPort": 80}]}), "ports: Forbidden: cannot be set for an Ephemeral Container"),
+        (
+            json!({"name": "e", "image": "i", "ports": [{"containerPort": 80}]}),
+            "ports: Forbidden: cannot be set for an Ephemeral Container",
+        ),
         (json!({"name": "e"}), "image: Required value"),
     ] {
         let refused = root.patch("strategic-merge", &url, &json!({"spec": {"ephemeralContainers": [container]}})).await;
@@ -63,7 +69,12 @@ async fn ephemeral_containers_come_and_stay() {
     root.patch("merge", &format!("{PODS}/p"), &json!({"metadata": {"labels": {"a": "b"}}})).await.ok();
     let through = json!({"metadata": {"name": "q"}, "spec": {"containers": [{"name": "c", "image": "i"}],
         "ephemeralContainers": [{"name": "e", "image": "i"}]}});
-    assert!(root.post(PODS, &through).await.failure().contains("spec.ephemeralContainers: Forbidden: cannot be set on create"));
+    assert!(
+        root.post(PODS, &through)
+            .await
+            .failure()
+            .contains("spec.ephemeralContainers: Forbidden: cannot be set on create")
+    );
     assert_eq!(root.delete(&url).await.code, 405);
 }
 
@@ -83,9 +94,15 @@ async fn amounts_of_cpu_and_memory_move() {
             json!({"spec": {"containers": [{"name": "r", "resources": {"requests": {"memory": null}}}]}}),
             "spec.containers[1].resources: Forbidden: resource requests cannot be removed",
         ),
-        (of(json!({"limits": {"cpu": null}})), "spec.containers[0].resources: Forbidden: resource limits cannot be removed"),
+        (
+            of(json!({"limits": {"cpu": null}})),
+            "spec.containers[0].resources: Forbidden: resource limits cannot be removed",
+        ),
         (of(json!({"requests": {"cpu": "2"}})), "must be less than or equal to cpu limit of 1"),
-        (of(json!({"limits": {"ephemeral-storage": "1Gi"}})), "spec: Forbidden: only cpu and memory resources are mutable"),
+        (
+            of(json!({"limits": {"ephemeral-storage": "1Gi"}})),
+            "spec: Forbidden: only cpu and memory resources are mutable",
+        ),
         (
             json!({"spec": {"initContainers": [{"name": "i", "resources": {"requests": {"cpu": "5m"}}}]}}),
             "resources for non-sidecar init containers are immutable",
@@ -94,10 +111,7 @@ async fn amounts_of_cpu_and_memory_move() {
             json!({"spec": {"containers": [{"name": "d", "image": "i"}]}}),
             "spec.containers: Forbidden: containers may not be added or removed on resize",
         ),
-        (
-            of(json!({"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "1Gi"}})),
-            "",
-        ),
+        (of(json!({"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "1Gi"}})), ""),
     ] {
         let answer = root.patch("strategic-merge", &format!("{url}?dryRun=All"), &patch).await;
         if want.is_empty() {
@@ -108,9 +122,12 @@ async fn amounts_of_cpu_and_memory_move() {
     }
     let best = json!({"metadata": {"name": "b"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
     root.post(PODS, &best).await.ok();
-    let refused = root.patch("strategic-merge", &format!("{PODS}/b/resize"), &of(json!({"requests": {"cpu": "1"}}))).await;
+    let refused =
+        root.patch("strategic-merge", &format!("{PODS}/b/resize"), &of(json!({"requests": {"cpu": "1"}}))).await;
     assert!(
-        refused.failure().contains("spec: Invalid value: \"Burstable\": Pod QOS Class may not change as a result of resizing"),
+        refused
+            .failure()
+            .contains("spec: Invalid value: \"Burstable\": Pod QOS Class may not change as a result of resizing"),
         "{}",
         refused.failure()
     );

@@ -139,8 +139,12 @@ async fn scopes_and_other_measures() {
     quota(&server, "best", json!({"hard": {"pods": "1"}, "scopes": ["BestEffort"]})).await;
     let high = json!({"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}]});
     quota(&server, "high", json!({"hard": {"pods": "0"}, "scopeSelector": high})).await;
-    quota(&server, "ports", json!({"hard": {"services.nodeports": "2", "services": "3", "count/deployments.apps": "0"}}))
-        .await;
+    quota(
+        &server,
+        "ports",
+        json!({"hard": {"services.nodeports": "2", "services": "3", "count/deployments.apps": "0"}}),
+    )
+    .await;
     make(&server, "pods", &pod("a", json!({}))).await.ok();
     assert!(make(&server, "pods", &pod("b", json!({}))).await.failure().contains("exceeded quota: best"));
     make(&server, "pods", &pod("c", json!({"requests": {"cpu": "1"}}))).await.ok();
@@ -185,7 +189,12 @@ async fn a_pod_that_has_ended_takes_nothing_and_limits_may_change() {
     assert_eq!(used, json!({"count/pods": "2", "pods": "1", "secrets": "0"}));
     let table = server
         .root
-        .send("GET", &format!("{SPACE}/resourcequotas"), &[("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")], "")
+        .send(
+            "GET",
+            &format!("{SPACE}/resourcequotas"),
+            &[("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")],
+            "",
+        )
         .await
         .ok();
     assert_eq!(
@@ -223,5 +232,10 @@ async fn a_limit_range_fills_and_bounds() {
     );
     // A quota counts what a range has filled in.
     quota(&server, "q", json!({"hard": {"requests.cpu": "1500m"}})).await;
-    assert!(make(&server, "pods", &pod("c", json!({}))).await.failure().contains("exceeded quota: q, requested: requests.cpu=1"));
+    assert!(
+        make(&server, "pods", &pod("c", json!({})))
+            .await
+            .failure()
+            .contains("exceeded quota: q, requested: requests.cpu=1")
+    );
 }

@@ -52,7 +52,8 @@ async fn nothing_is_leaked_by_what_does_not_happen() {
         assert_eq!(make(&server, "wrong", json!({"type": "NodePort", "sessionAffinity": "Odd"})).await.code, 422);
         let stale = json!({"metadata": {"resourceVersion": "1"}, "spec": {"type": "NodePort"}});
         assert_eq!(root.patch("merge", &format!("{SERVICES}/there"), &stale).await.code, 409);
-        let dry = root.patch("merge", &format!("{SERVICES}/there?dryRun=All"), &json!({"spec": {"type": "NodePort"}})).await;
+        let dry =
+            root.patch("merge", &format!("{SERVICES}/there?dryRun=All"), &json!({"spec": {"type": "NodePort"}})).await;
         assert_eq!(dry.code, 200);
         let wrong = json!({"spec": {"type": "NodePort", "sessionAffinity": "Odd"}});
         assert_eq!(root.patch("merge", &format!("{SERVICES}/there"), &wrong).await.code, 422);
@@ -89,7 +90,8 @@ async fn what_many_want_one_gets() {
     let names: Vec<String> = (0..40).map(|i| format!("t{i}")).collect();
     let answers = join_all(names.iter().map(|name| make(&server, name, json!({"type": "NodePort"})))).await;
     let of = |pointer: &str| {
-        let mut all: Vec<String> = answers.iter().map(|a| a.ok().pointer(pointer).map(Value::to_string).unwrap_or_default()).collect();
+        let mut all: Vec<String> =
+            answers.iter().map(|a| a.ok().pointer(pointer).map(Value::to_string).unwrap_or_default()).collect();
         all.sort();
         all.dedup();
         all.len()
@@ -135,11 +137,15 @@ async fn families_follow_the_policy() {
     };
     let single = make(&server, "s", json!({})).await.ok();
     assert_eq!(families(&single), (1, vec![json!("IPv4")], json!("SingleStack")));
-    let wider = root.patch("merge", &format!("{SERVICES}/s"), &json!({"spec": {"ipFamilyPolicy": "PreferDualStack"}})).await.ok();
+    let wider = root
+        .patch("merge", &format!("{SERVICES}/s"), &json!({"spec": {"ipFamilyPolicy": "PreferDualStack"}}))
+        .await
+        .ok();
     assert_eq!(families(&wider), (2, vec![json!("IPv4"), json!("IPv6")], json!("PreferDualStack")));
     assert_eq!(wider["spec"]["clusterIPs"][0], single["spec"]["clusterIPs"][0]);
     assert_eq!(claimed(&server).await.len(), 2);
-    let narrower = root.patch("merge", &format!("{SERVICES}/s"), &json!({"spec": {"ipFamilyPolicy": "SingleStack"}})).await.ok();
+    let narrower =
+        root.patch("merge", &format!("{SERVICES}/s"), &json!({"spec": {"ipFamilyPolicy": "SingleStack"}})).await.ok();
     assert_eq!(families(&narrower), (1, vec![json!("IPv4")], json!("SingleStack")));
     assert_eq!(claimed(&server).await.len(), 1);
     let six = make(&server, "six", json!({"ipFamilies": ["IPv6"]})).await.ok();

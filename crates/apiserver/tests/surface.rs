@@ -77,7 +77,7 @@ fn said(group: &str, version: &str, resource: &Value) -> (String, Entry) {
     let mut lines = vec![format!("verbs {}", words(resource.get("verbs")))];
     if let Some(found) = kinds::find(group, version, &plural) {
         if found.shape().verbs.contains(&"list") {
-            lines.push(columns(found.columns()));
+            lines.push(columns(&found.columns()));
         }
     }
     for sub in resource["subresources"].as_array().into_iter().flatten() {

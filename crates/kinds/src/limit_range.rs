@@ -125,17 +125,19 @@ fn amounts(item: &LimitRangeItem, path: &Path, errors: &mut FieldErrors) {
     let of_pod = item.type_ == "Pod";
     let unless_pod = |list: &Option<List>| if of_pod { BTreeMap::new() } else { read(list) };
     let (default, request) = (unless_pod(&item.default), unless_pod(&item.default_request));
-    let all: BTreeSet<&String> = [&min, &max, &ratio, &default, &request].into_iter().flat_map(BTreeMap::keys).collect();
+    let all: BTreeSet<&String> =
+        [&min, &max, &ratio, &default, &request].into_iter().flat_map(BTreeMap::keys).collect();
     for name in all {
         let [min, max, ratio, default, request] = [&min, &max, &ratio, &default, &request].map(|list| list.get(name));
-        let mut above = |lower: Option<&Quantity>, upper: Option<&Quantity>, field: &str, shown: bool, words: [&str; 2]| {
-            let (Some(lower), Some(upper)) = (lower, upper) else { return };
-            if lower > upper {
-                let wrong = format!("{} {lower} is greater than {} {upper}", words[0], words[1]);
-                let shown = if shown { upper } else { lower };
-                errors.invalid(&path.child(field).key(name), shown.to_string(), wrong);
-            }
-        };
+        let mut above =
+            |lower: Option<&Quantity>, upper: Option<&Quantity>, field: &str, shown: bool, words: [&str; 2]| {
+                let (Some(lower), Some(upper)) = (lower, upper) else { return };
+                if lower > upper {
+                    let wrong = format!("{} {lower} is greater than {} {upper}", words[0], words[1]);
+                    let shown = if shown { upper } else { lower };
+                    errors.invalid(&path.child(field).key(name), shown.to_string(), wrong);
+                }
+            };
         above(min, max, "min", false, ["min value", "max value"]);
         above(min, request, "defaultRequest", true, ["min value", "default request value"]);
         above(request, max, "defaultRequest", false, ["default request value", "max value"]);

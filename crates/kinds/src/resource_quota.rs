@@ -24,10 +24,10 @@ const SCOPES: &[&str] = &[
     "VolumeAttributesClass",
 ];
 /// Scopes that an object is in or not, whatever the values.
-const BARE_SCOPES: &[&str] = &["BestEffort", "CrossNamespacePodAffinity", "NotBestEffort", "NotTerminating", "Terminating"];
+const BARE_SCOPES: &[&str] =
+    &["BestEffort", "CrossNamespacePodAffinity", "NotBestEffort", "NotTerminating", "Terminating"];
 const CONFLICTS: &[[&str; 2]] = &[["BestEffort", "NotBestEffort"], ["NotTerminating", "Terminating"]];
-const COMPUTE: &[&str] =
-    &["cpu", "limits.cpu", "limits.memory", "memory", "pods", "requests.cpu", "requests.memory"];
+const COMPUTE: &[&str] = &["cpu", "limits.cpu", "limits.memory", "memory", "pods", "requests.cpu", "requests.memory"];
 const NOT_FOR_RESOURCE: &str = "unsupported scope applied to resource";
 
 pub struct ResourceQuota;

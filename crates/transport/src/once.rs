@@ -80,7 +80,10 @@ pub async fn connect(
         let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await;
         Ok(Box::new(stream.map_err(|error| Error::Connect(chain(&error)))?) as Box<dyn Io>)
     };
-    clock.timeout(CONNECT, connecting).await.unwrap_or_else(|_| Err(Error::Connect(format!("dial tcp {address}: i/o timeout"))))
+    clock
+        .timeout(CONNECT, connecting)
+        .await
+        .unwrap_or_else(|_| Err(Error::Connect(format!("dial tcp {address}: i/o timeout"))))
 }
 
 /// What went wrong in the words that people know from Go's programs.

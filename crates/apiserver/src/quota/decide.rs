@@ -160,7 +160,11 @@ mod tests {
 
     #[test]
     fn a_quota_gives_what_it_has() {
-        let mut q = quota(json!({"pods": "2", "cpu": "1", "secrets": "1"}), json!({"pods": "0", "cpu": "0", "secrets": "0"}), json!([]));
+        let mut q = quota(
+            json!({"pods": "2", "cpu": "1", "secrets": "1"}),
+            json!({"pods": "0", "cpu": "0", "secrets": "0"}),
+            json!([]),
+        );
         assert_eq!(check(&mut q, &request("pods", pod("600m"), None)), Ok("cpu=600m,pods=1,secrets=0".into()));
         assert_eq!(
             check(&mut q, &request("pods", pod("500m"), None)),

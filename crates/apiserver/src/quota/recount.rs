@@ -121,7 +121,8 @@ async fn count(server: &ApiServer, namespace: &str) -> status::Result<()> {
 /// Writes what was counted, unless something was charged since.
 async fn write(server: &ApiServer, namespace: &str, old: &Value, new: &Value) -> status::Result<()> {
     let Some(quotas) = resource(server) else { return Ok(()) };
-    let (user, causes, request, name) = (bootstrap::myself(), Causes::default(), RequestInfo::default(), meta::name(old));
+    let (user, causes, request, name) =
+        (bootstrap::myself(), Causes::default(), RequestInfo::default(), meta::name(old));
     let write = Write {
         server,
         resource: &quotas,

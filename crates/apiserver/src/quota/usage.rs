@@ -121,7 +121,10 @@ impl Counted {
             Measure::Pods => {
                 // One that cannot be read has been refused already.
                 if let Some(pod) = Pod::deserialize(object).ok().filter(|pod| !is_over(pod, now)) {
-                    resources::add(&mut out, &of_lists(api::pod::effective_requests(&pod), api::pod::effective_limits(&pod)));
+                    resources::add(
+                        &mut out,
+                        &of_lists(api::pod::effective_requests(&pod), api::pod::effective_limits(&pod)),
+                    );
                 }
             }
         }
@@ -221,10 +224,16 @@ fn looks_elsewhere(pod: &Pod) -> bool {
         term.namespaces.as_ref().is_some_and(|list| !list.is_empty()) || term.namespace_selector.is_some()
     };
     let near = affinity.pod_affinity.as_ref().map(|a| {
-        (&a.required_during_scheduling_ignored_during_execution, &a.preferred_during_scheduling_ignored_during_execution)
+        (
+            &a.required_during_scheduling_ignored_during_execution,
+            &a.preferred_during_scheduling_ignored_during_execution,
+        )
     });
     let far = affinity.pod_anti_affinity.as_ref().map(|a| {
-        (&a.required_during_scheduling_ignored_during_execution, &a.preferred_during_scheduling_ignored_during_execution)
+        (
+            &a.required_during_scheduling_ignored_during_execution,
+            &a.preferred_during_scheduling_ignored_during_execution,
+        )
     });
     near.into_iter().chain(far).any(|(required, preferred)| {
         required.iter().flatten().any(elsewhere)
@@ -235,9 +244,8 @@ fn looks_elsewhere(pod: &Pod) -> bool {
 /// Nothing of it runs any more, or should.
 fn is_over(pod: &Pod, now: Timestamp) -> bool {
     let stuck = pod.metadata.deletion_timestamp.as_ref().zip(pod.metadata.deletion_grace_period_seconds);
-    let stuck = stuck.is_some_and(|(at, grace)| {
-        at.0.saturating_add(SignedDuration::from_secs(grace)).is_ok_and(|end| now > end)
-    });
+    let stuck = stuck
+        .is_some_and(|(at, grace)| at.0.saturating_add(SignedDuration::from_secs(grace)).is_ok_and(|end| now > end));
     api::pod::is_terminal(pod) || stuck
 }
 
@@ -424,7 +432,8 @@ mod tests {
     fn amounts_that_are_limited_must_be_named() {
         let pods = counted("", "pods").expect("counted");
         let hard = ["limits.memory", "requests.cpu"].map(|name| (name.to_owned(), one())).into();
-        let pod = json!({"spec": {"containers": [{"name": "b", "resources": {"requests": {"cpu": "1"}}}, {"name": "a"}]}});
+        let pod =
+            json!({"spec": {"containers": [{"name": "b", "resources": {"requests": {"cpu": "1"}}}, {"name": "a"}]}});
         let want = Err("must specify limits.memory for: a,b; requests.cpu for: a".to_owned());
         assert_eq!(pods.demand(&hard, &pod), want);
         let whole = json!({"spec": {"containers": [{"name": "b"}], "resources": {"requests": {"cpu": "1"},

@@ -19,7 +19,13 @@ use crate::verbs::patch::{self, Patch, check_identity};
 use crate::verbs::{self, body, check_names, write, written};
 
 const fn endpoint(subresource: &'static str) -> Endpoint {
-    Endpoint { group: "", resource: "pods", subresource, verb: "*", run: |call| -> Responding<'_> { Box::pin(run(call)) } }
+    Endpoint {
+        group: "",
+        resource: "pods",
+        subresource,
+        verb: "*",
+        run: |call| -> Responding<'_> { Box::pin(run(call)) },
+    }
 }
 
 pub static EPHEMERAL_CONTAINERS: Endpoint = endpoint("ephemeralcontainers");
@@ -66,7 +72,7 @@ async fn run(call: &Call) -> status::Result<Response> {
         return written(call, &resource, accepted, &done, &apply.warnings).await;
     }
     let options = WriteOptions::parse(&call.query, "PatchOptions", false, call.user_agent())?;
-    let patch = Patch::read(call.header(CONTENT_TYPE), &call.body, options.validation)?;
+    let patch = Patch::read(call.header(CONTENT_TYPE), &patch::TYPES, &call.body, options.validation)?;
     let warnings = Mutex::new(Vec::new());
     let change = |old: &Value| {
         let patched = patch.apply(old, &schema)?;

@@ -84,14 +84,22 @@ fn address(cached: &Cached<BareView>) -> Option<IpAddr> {
 
 impl Controller {
     /// Writes the Ready condition, unless it is as it should be.
-    async fn tell(&self, cached: &Cached<RangeView>, status: &str, reason: &str, message: &str, pass: &Pass) -> Result<()> {
+    async fn tell(
+        &self,
+        cached: &Cached<RangeView>,
+        status: &str,
+        reason: &str,
+        message: &str,
+        pass: &Pass,
+    ) -> Result<()> {
         let ready = cached.view.status.conditions.iter().find(|c| c.kind == "Ready");
         if ready.is_some_and(|c| c.status == status) {
             return Ok(());
         }
         let condition = json!({"type": "Ready", "status": status, "reason": reason, "message": message,
             "lastTransitionTime": machinery::time::rfc3339(self.clock.wall())});
-        let patch = Patch::Strategic(json!({"metadata": {"uid": cached.meta.uid}, "status": {"conditions": [condition]}}));
+        let patch =
+            Patch::Strategic(json!({"metadata": {"uid": cached.meta.uid}, "status": {"conditions": [condition]}}));
         match self.writer.patch_status(&self.resource, "", &cached.meta.name, &patch).await {
             Ok(written) => pass.hold(self.ranges.reached(revision(&written))),
             Err(error) if error.is_not_found() => {}
@@ -136,7 +144,8 @@ impl Reconcile for Controller {
         }
         let own = range(&cached);
         let all = self.ranges.list();
-        let others: Vec<Range> = all.iter().filter(|r| r.meta.name != *name && !r.meta.is_deleting()).map(|r| range(r)).collect();
+        let others: Vec<Range> =
+            all.iter().filter(|r| r.meta.name != *name && !r.meta.is_deleting()).map(|r| range(r)).collect();
         let used = self.addresses.list();
         if !plan::may_go(&own, &others, used.iter().filter_map(|a| address(a))) {
             let why = "There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new \

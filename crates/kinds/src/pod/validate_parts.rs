@@ -130,7 +130,11 @@ pub fn resize(new_pod: &Pod, old_pod: &Pod, errors: &mut FieldErrors) {
     }
     let lists = [
         ("containers", &new.containers[..], &old.containers[..]),
-        ("initContainers", new.init_containers.as_deref().unwrap_or_default(), old.init_containers.as_deref().unwrap_or_default()),
+        (
+            "initContainers",
+            new.init_containers.as_deref().unwrap_or_default(),
+            old.init_containers.as_deref().unwrap_or_default(),
+        ),
     ];
     let found = errors.len();
     for (field, new, old) in lists {

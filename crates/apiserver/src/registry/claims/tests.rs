@@ -202,7 +202,10 @@ async fn ranges_are_added_and_taken_away() {
     world.take("b1", &[address(Some("10.1.0.2"))]).await.map(drop).unwrap_or_default();
     world.take("six", &[address(Some("fd00::1"))]).await.expect("is free");
     let edge = world.take("edge", &[address(Some("10.1.0.3"))]).await.expect_err(refused).message;
-    assert!(edge.contains("the provided IP (10.1.0.3) is not in the valid range. The range of valid IPs is 10.1.0.0/30"), "{edge}");
+    assert!(
+        edge.contains("the provided IP (10.1.0.3) is not in the valid range. The range of valid IPs is 10.1.0.0/30"),
+        "{edge}"
+    );
     world.objects.put(SERVICE_CIDRS, range("True", true));
     let gone = world.take("late", &[address(Some("10.1.0.1"))]).await.expect_err(refused).message;
     assert!(gone.contains("the provided network does not match the current range"), "{gone}");

@@ -176,7 +176,8 @@ mod tests {
     #[test]
     fn an_upgrade_is_known_by_two_headers() {
         let headers = |pairs: &[(&'static str, &'static str)]| -> HeaderMap {
-            let header = |(n, v): &(&'static str, &'static str)| (HeaderName::from_static(n), HeaderValue::from_static(v));
+            let header =
+                |(n, v): &(&'static str, &'static str)| (HeaderName::from_static(n), HeaderValue::from_static(v));
             pairs.iter().map(header).collect()
         };
         for (pairs, want) in [

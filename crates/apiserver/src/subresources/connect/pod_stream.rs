@@ -13,13 +13,7 @@ use crate::request::Query;
 use crate::subresources::{Endpoint, Responding, kubelet};
 
 const fn endpoint(subresource: &'static str, verb: &'static str) -> Endpoint {
-    Endpoint {
-        group: "",
-        resource: "pods",
-        subresource,
-        verb,
-        run: |call| -> Responding<'_> { Box::pin(run(call)) },
-    }
+    Endpoint { group: "", resource: "pods", subresource, verb, run: |call| -> Responding<'_> { Box::pin(run(call)) } }
 }
 
 pub static EXEC_GET: Endpoint = endpoint("exec", "get");
@@ -72,7 +66,12 @@ fn path(
     query: &Query,
 ) -> status::Result<String> {
     let escaped = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
-    let mut path = format!("/{}/{}/{}", if subresource == "portforward" { "portForward" } else { subresource }, escaped(namespace), escaped(pod));
+    let mut path = format!(
+        "/{}/{}/{}",
+        if subresource == "portforward" { "portForward" } else { subresource },
+        escaped(namespace),
+        escaped(pod)
+    );
     let mut pairs = Vec::new();
     match container {
         Some(container) => {
@@ -90,9 +89,9 @@ fn path(
         None => {
             let mut ports = Vec::new();
             for port in query.all("ports").into_iter().flat_map(|list| list.split(',')) {
-                let number: i32 = port.parse().map_err(|_| {
-                    Status::bad_request(format!("strconv.ParseInt: parsing {port:?}: invalid syntax"))
-                })?;
+                let number: i32 = port
+                    .parse()
+                    .map_err(|_| Status::bad_request(format!("strconv.ParseInt: parsing {port:?}: invalid syntax")))?;
                 ports.push(number.to_string());
             }
             if !ports.is_empty() {
