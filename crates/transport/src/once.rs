@@ -116,7 +116,7 @@ pub async fn send(io: Box<dyn Io>, request: Request) -> Result<Response, Error> 
 
 /// Both ends of a connection that two sides have agreed to use otherwise.
 pub struct Spliced {
-    client: OnUpgrade,
+    client: Takeover,
     server: OnUpgrade,
 }
 
@@ -126,13 +126,14 @@ pub fn upgraded(client: &Takeover, response: &mut Response) -> Option<Spliced> {
         return None;
     }
     let server = response.extensions_mut().remove::<OnUpgrade>()?;
-    Some(Spliced { client: client.connection(), server })
+    Some(Spliced { client: client.clone(), server })
 }
 
 impl Spliced {
-    /// Carries bytes both ways until both ends are done or one breaks.
+    /// Carries bytes both ways until both ends are done or one breaks. Until then the client's connection
+    /// counts among the server's.
     pub async fn run(self) {
-        let (client, server) = match futures::future::try_join(self.client, self.server).await {
+        let (client, server) = match futures::future::try_join(self.client.connection(), self.server).await {
             Ok(both) => both,
             Err(error) => return tracing::debug!(%error, "a connection was not handed over"),
         };

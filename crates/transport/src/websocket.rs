@@ -78,7 +78,7 @@ impl Takeover {
 
     /// The connection, once the request is answered with 101.
     pub(crate) fn connection(&self) -> OnUpgrade {
-        self.0.clone()
+        self.connection.clone()
     }
 }
 
