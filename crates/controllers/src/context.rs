@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::{IPAddress, ServiceCIDR};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::api::storage::v1::VolumeAttributesClass;
+use k8s_openapi::api::storage as volumes;
 use stdx::shutdown::Stage;
 use stdx::{Rng, SharedClock};
 
@@ -204,7 +204,7 @@ impl Context {
     }
 
     pub(crate) fn attributes_classes(&self) -> Informer<BareView> {
-        let start = || self.begin(self.builder(Resource::of::<VolumeAttributesClass>()));
+        let start = || self.begin(self.builder(Resource::of::<volumes::v1::VolumeAttributesClass>()));
         self.shared.attributes_classes.get_or_init(start).clone()
     }
 

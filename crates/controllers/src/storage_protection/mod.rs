@@ -15,7 +15,7 @@ use async_trait::async_trait;
 use client::controller::{self, Next, Pass, Reconcile};
 use client::{Change, Informer, Key, ListParams, Queue, Resource, Result};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
-use k8s_openapi::api::storage::v1::VolumeAttributesClass;
+use k8s_openapi::api::storage as volumes;
 use serde_json::Value;
 
 use crate::context::Context;
@@ -95,7 +95,7 @@ pub(crate) fn start_classes(context: &Context) {
     let controller = Arc::new(Controller {
         of: Of::Classes,
         objects: context.attributes_classes(),
-        resource: Resource::of::<VolumeAttributesClass>(),
+        resource: Resource::of::<volumes::v1::VolumeAttributesClass>(),
         users: vec![Resource::of::<PersistentVolumeClaim>(), Resource::of::<PersistentVolume>()],
         writer: context.writer(account, account),
     });
