@@ -74,7 +74,7 @@ async fn count(server: &ApiServer, namespace: &str) -> status::Result<()> {
     let objects = quotas_of(&quotas, namespace)?;
     let found: Vec<Quota> = objects.iter().map(Quota::read).collect::<status::Result<_>>()?;
     let mut counts = Vec::new();
-    for resource in server.catalogue.all().filter(|r| r.shape().is_namespaced()) {
+    for resource in server.catalogue.all().iter().filter(|r| r.shape().is_namespaced()) {
         let shape = resource.shape();
         if shape.keep == Keep::Virtual || resource.kind.stored_as().is_some() {
             continue;

@@ -176,6 +176,12 @@ impl Catalogue {
         }
     }
 
+    /// Every resource served now, custom ones too, in no order.
+    pub fn all(&self) -> Vec<Arc<Resource>> {
+        let custom = self.custom.read();
+        self.by_name.values().chain(custom.values().flatten()).cloned().collect()
+    }
+
     /// The custom kinds served, in no order.
     pub fn custom_kinds(&self) -> Vec<SharedKind> {
         self.custom.read().values().flatten().map(|resource| resource.kind.clone()).collect()

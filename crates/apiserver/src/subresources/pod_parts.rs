@@ -5,7 +5,6 @@ use http::header::CONTENT_TYPE;
 use machinery::managed::Manager;
 use machinery::meta;
 use machinery::status::{self, Status};
-use parking_lot::Mutex;
 use serde_json::{Value, json};
 use transport::Response;
 
@@ -43,18 +42,18 @@ async fn run(call: &Call) -> status::Result<Response> {
     let schema = resource.kind.schema();
     if call.info.verb == "update" {
         let options = WriteOptions::parse(&call.query, "UpdateOptions", false, call.user_agent())?;
-        let sent = body::decode(call, resource.kind, options.validation)?;
+        let sent = body::decode(call, &*resource.kind, options.validation)?;
         check_names(&sent.value, &resource, name, namespace)?;
         let change = |old: &Value| Ok(changed(part, old, &sent.value));
         let done = store::update(&write(call, &resource, name, part, &options), change).await?;
-        return written(call, &resource, accepted, &done, &sent.warnings).await;
+        return written(call, &resource, accepted, &done).await;
     }
     if patch::is_apply(call.header(CONTENT_TYPE)) {
         let apply = Apply::read(call)?;
         let manager = Manager {
             name: apply.options.manager.clone(),
             api_version: resource.shape().api_version(),
-            also: &[],
+            also: Vec::new(),
             subresource: part.to_owned(),
             reset: resource.shape().resets(part),
             now: call.server.clock.wall(),
@@ -69,19 +68,18 @@ async fn run(call: &Call) -> status::Result<Response> {
             Ok(new)
         };
         let done = store::update(&write(call, &resource, name, part, &apply.unmanaged), change).await?;
-        return written(call, &resource, accepted, &done, &apply.warnings).await;
+        return written(call, &resource, accepted, &done).await;
     }
     let options = WriteOptions::parse(&call.query, "PatchOptions", false, call.user_agent())?;
     let patch = Patch::read(call.header(CONTENT_TYPE), &patch::TYPES, &call.body, options.validation)?;
-    let warnings = Mutex::new(Vec::new());
     let change = |old: &Value| {
         let patched = patch.apply(old, &schema)?;
+        call.warn(patched.warnings);
         check_identity(&patched.object, old, &resource, namespace)?;
-        *warnings.lock() = patched.warnings;
         Ok(changed(part, old, &patched.object))
     };
     let done = store::update(&write(call, &resource, name, part, &options), change).await?;
-    written(call, &resource, accepted, &done, &warnings.into_inner()).await
+    written(call, &resource, accepted, &done).await
 }
 
 /// The stored pod with the part that was sent, and the version the client meant.
