@@ -204,6 +204,9 @@ impl Bound<'_> {
     }
 }
 
+/// Says what is wrong with an amount at a bound.
+type Judge = fn(&Bound<'_>) -> Option<String>;
+
 /// What asks for amounts.
 struct Asking {
     requests: Resources,
@@ -221,7 +224,7 @@ impl Asking {
     }
 
     fn judge(&self, item: &LimitRangeItem, out: &mut Vec<String>) {
-        let kinds: [(&Option<List>, fn(&Bound<'_>) -> Option<String>); 3] = [
+        let kinds: [(&Option<List>, Judge); 3] = [
             (&item.min, |bound| bound.least()),
             (&item.max, |bound| bound.most()),
             (&item.max_limit_request_ratio, |bound| bound.ratio()),
@@ -270,7 +273,7 @@ fn judge_claim(claim: &PersistentVolumeClaim, items: &[LimitRangeItem]) -> Vec<S
     let requests = requests.map(resources::parse).unwrap_or_default();
     let mut out = Vec::new();
     for item in items.iter().filter(|item| item.type_ == "PersistentVolumeClaim") {
-        let kinds: [(&Option<List>, fn(&Bound<'_>) -> Option<String>); 2] =
+        let kinds: [(&Option<List>, Judge); 2] =
             [(&item.min, |bound| bound.least()), (&item.max, |bound| bound.most_requested())];
         for (list, judge) in kinds {
             out.extend(list.iter().flatten().filter_map(|(name, bound)| {

@@ -119,7 +119,7 @@ fn manager(name: &str) -> Manager {
     Manager {
         name: name.to_owned(),
         api_version: "example.com/v1".to_owned(),
-        also: &[],
+        also: Vec::new(),
         subresource: String::new(),
         reset: &[],
         now: "2026-01-02T03:04:05Z".parse().expect("a time"),
