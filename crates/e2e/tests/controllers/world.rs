@@ -151,6 +151,7 @@ impl World {
             client_ca: None,
             service_accounts: authn::service_account::Options::standard("cluster.local", key),
             kubelet_client: None,
+            dialer: Arc::new(transport::once::Tcp),
             version: "v1.37.1".into(),
             address: "127.0.0.1:6443".into(),
             client_ca_pem: String::new(),
