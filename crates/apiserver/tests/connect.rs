@@ -47,10 +47,10 @@ async fn head(io: &mut (impl AsyncRead + Unpin)) -> String {
 }
 
 /// Plays a server: tells what it was asked, and answers by the path.
-async fn play(mut io: impl AsyncRead + AsyncWrite + Unpin, told: mpsc::UnboundedSender<String>) {
+async fn play(mut io: impl AsyncRead + AsyncWrite + Unpin, told: mpsc::Sender<String>) {
     let asked = head(&mut io).await;
     let path = asked.split(' ').nth(1).unwrap_or_default().to_owned();
-    told.send(asked.clone()).ok();
+    told.try_send(asked.clone()).ok();
     let answer = |code: &str, more: &str, body: &str| {
         format!("HTTP/1.1 {code}\r\n{more}Content-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())
     };
@@ -79,7 +79,7 @@ struct World {
     server: Server,
     authority: Authority,
     /// What the played servers were asked.
-    heads: mpsc::UnboundedReceiver<String>,
+    heads: mpsc::Receiver<String>,
     address: String,
     serving: Stage,
 }
@@ -94,7 +94,7 @@ async fn world(kubelet: &str) -> World {
     let clock = stdx::clock::RealClock::shared();
     let authority = Authority::generate("test", clock.wall()).expect("authority");
     let roots = authority.roots().expect("roots");
-    let (told, heads) = mpsc::unbounded_channel();
+    let (told, heads) = mpsc::channel(64);
     let plain = TcpListener::bind("127.0.0.1:0").await.expect("bind");
     let pod_address = plain.local_addr().expect("address").to_string();
     let tell = told.clone();
@@ -127,7 +127,7 @@ async fn world(kubelet: &str) -> World {
     let plays = [("10.9.9.9:8080", &pod_address), ("10.9.9.9:80", &pod_address)];
     let plays = Plays(plays.into_iter().map(|(a, b)| (a.to_owned(), b.clone())).collect());
     let server = Server::start_with(|config| {
-        config.client_ca = Some(roots);
+        config.client_ca = Some(roots.into());
         config.kubelet_client = Some(Arc::new(client));
         config.dialer = Arc::new(plays);
     })

@@ -25,7 +25,7 @@ async fn quota(server: &Server, name: &str, spec: Value) {
 }
 
 /// Waits until the quota's status is as it should be; returns what is used.
-async fn until(server: &Server, name: &str, is: impl Fn(&Value) -> bool) -> Value {
+async fn until(server: &Server, name: &str, is: impl Fn(&Value) -> bool + Sync) -> Value {
     let url = format!("{SPACE}/resourcequotas?watch=true&fieldSelector=metadata.name={name}");
     let mut watch = server.root.watch(&url).await;
     let mut last = Value::Null;

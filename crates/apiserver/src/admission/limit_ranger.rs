@@ -138,6 +138,9 @@ fn scaled(request: Quantity, limit: Quantity, bound: Quantity) -> [i128; 3] {
     }
 }
 
+/// The text of the refusal, if a bound is not kept.
+type Judge = fn(&Bound<'_>) -> Option<String>;
+
 /// One bound of one item, and what was asked for.
 struct Bound<'a> {
     of: &'a str,

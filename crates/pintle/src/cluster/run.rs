@@ -400,7 +400,6 @@ async fn start_api_server(
         front_proxy_ca_pem: identities.front_proxy.certificate().to_owned(),
         service_accounts: service_account::Options::standard(&args.cluster_domain, identities.tokens.clone()),
         kubelet_client: identities.kubelet_client()?,
-        dialer: std::sync::Arc::new(transport::once::Tcp),
         tls: identities.api_server(&args.cluster_domain, service, vec![node_ip, args.bind_address])?,
     };
     start_api(api, clock, rng, stage).await
@@ -445,6 +444,7 @@ pub async fn start_api(
         front_proxy_ca_pem: api.front_proxy_ca_pem,
         service_accounts: api.service_accounts,
         kubelet_client: Some(api.kubelet_client),
+        dialer: Arc::new(transport::once::Tcp),
         version: VERSION.to_owned(),
         address: api.advertised.to_string(),
     };

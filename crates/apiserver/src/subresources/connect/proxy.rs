@@ -103,8 +103,8 @@ async fn find(call: &Call, resource: &Resource, name: &str) -> status::Result<Va
 async fn pod(call: &Call) -> status::Result<Response> {
     let wrong = || Status::bad_request(format!("invalid pod request {:?}", call.info.name));
     let named = Named::parse(&call.info.name).ok_or_else(wrong)?;
-    let resource = call.resource()?;
-    let pod = find(call, &resource, named.name).await?;
+    let pods = call.resource()?;
+    let pod = find(call, &pods, named.name).await?;
     let first = pod.pointer("/spec/containers").and_then(Value::as_array).into_iter().flatten();
     let first = first.filter_map(|container| container.pointer("/ports/0/containerPort")?.as_i64()).next();
     let default = first.map_or_else(|| if named.secure { "443" } else { "80" }.to_owned(), |port| port.to_string());
@@ -124,8 +124,8 @@ async fn anybody(call: &Call, address: String, secure: bool, ip: &str) -> status
 async fn service(call: &Call) -> status::Result<Response> {
     let wrong = || Status::bad_request(format!("invalid service request {:?}", call.info.name));
     let named = Named::parse(&call.info.name).ok_or_else(wrong)?;
-    let resource = call.resource()?;
-    let service = find(call, &resource, named.name).await?;
+    let services = call.resource()?;
+    let service = find(call, &services, named.name).await?;
     let mut port = named.port.to_owned();
     if let Ok(number) = port.parse::<i64>() {
         let mut ports = service.pointer("/spec/ports").and_then(Value::as_array).into_iter().flatten();
