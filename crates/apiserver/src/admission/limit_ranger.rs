@@ -207,9 +207,6 @@ impl Bound<'_> {
     }
 }
 
-/// Says what is wrong with an amount at a bound.
-type Judge = fn(&Bound<'_>) -> Option<String>;
-
 /// What asks for amounts.
 struct Asking {
     requests: Resources,
