@@ -162,7 +162,7 @@ impl Emptying {
                 return Ok(());
             }
             let status = live.get("status").cloned().unwrap_or_default();
-            let all = status.get("conditions").cloned().unwrap_or_else(|| json!([]));
+            let all = status.get("conditions").filter(|all| all.is_array()).cloned().unwrap_or_else(|| json!([]));
             let mut all: Vec<Condition> = serde_json::from_value(all).map_err(status::Status::internal)?;
             conditions::set(&mut all, condition.clone(), self.server.clock.wall());
             let mut metadata = json!({"resourceVersion": meta::resource_version(&live), "uid": meta::uid(&live)});

@@ -167,7 +167,7 @@ impl Keeper {
     /// Notes a definition; false when what is known is newer.
     fn take(&mut self, object: &CachedObject) -> bool {
         let read = object.value().map_err(|status| status.message.clone());
-        match read.and_then(|tree| light(tree).map_err(|error| error.to_string())) {
+        match read.and_then(|tree| light(tree).map_err(|status| status.message.clone())) {
             Ok((definition, print)) => self.put(definition, print, object.revision),
             Err(error) => {
                 tracing::error!(name = object.name(), error, "a definition cannot be read; it stays as it was");

@@ -55,12 +55,12 @@ pub(super) struct Served {
 pub(super) struct Print([u8; 32]);
 
 /// A definition without its schemas, and its print.
-pub(super) fn light(mut tree: Value) -> Result<(Definition, Print), serde_json::Error> {
+pub(super) fn light(mut tree: Value) -> status::Result<(Definition, Print)> {
     let print = Print(Sha256::digest(tree["spec"].to_string()).into());
     for version in tree.pointer_mut("/spec/versions").and_then(Value::as_array_mut).into_iter().flatten() {
         version.as_object_mut().and_then(|version| version.remove("schema"));
     }
-    Ok((serde_json::from_value(tree)?, print))
+    Ok((kinds::view::read(&tree)?, print))
 }
 
 impl Served {
@@ -78,9 +78,9 @@ impl Served {
         // A large schema takes its time.
         let compiled = tokio::task::spawn_blocking(move || {
             let tree = stored.value().map_err(|status| status.message.clone())?;
-            let definition: Definition = serde_json::from_value(tree.clone()).map_err(|error| error.to_string())?;
+            let definition: Definition = kinds::view::read(&tree).map_err(|status| status.message.clone())?;
             let custom = Arc::new(compile(&definition, &under, open)?);
-            let (definition, print) = light(tree).map_err(|error| error.to_string())?;
+            let (definition, print) = light(tree).map_err(|status| status.message.clone())?;
             Ok::<_, String>((custom, definition, print))
         });
         let (custom, definition, of) = match compiled.await.map_err(Status::internal)? {
