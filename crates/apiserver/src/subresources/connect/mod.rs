@@ -86,7 +86,9 @@ fn passed_on(call: &Call, to: &Destination<'_>, upgrade: bool) -> HeaderMap {
     }
     headers.extend(HeaderValue::from_str(&to.address).ok().map(|host| (HOST, host)));
     if to.prefix.is_some() {
+        // Said by us, not by the client.
         let set = |headers: &mut HeaderMap, name: &'static str, value: &str| {
+            headers.remove(name);
             headers.extend(HeaderValue::from_str(value).ok().map(|value| (HeaderName::from_static(name), value)));
         };
         set(&mut headers, "x-forwarded-uri", call.uri.path());
@@ -159,7 +161,9 @@ fn returned(mut response: Response, prefix: Option<&str>) -> Response {
     }
     if let Some(prefix) = prefix {
         let moved = headers.get(LOCATION).and_then(|to| to.to_str().ok()).and_then(|to| relocated(to, prefix));
-        headers.extend(moved.and_then(|to| HeaderValue::from_str(&to).ok()).map(|to| (LOCATION, to)));
+        if let Some(to) = moved.and_then(|to| HeaderValue::from_str(&to).ok()) {
+            headers.insert(LOCATION, to);
+        }
     }
     response
 }
