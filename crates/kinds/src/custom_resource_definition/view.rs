@@ -4,14 +4,20 @@
 use api::k8s::{ClusterResourceScope, Metadata, Resource};
 use api::meta::apis::meta::v1::{ObjectMeta, Time};
 use api::types::admissionregistration::v1::WebhookClientConfig;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
+
+/// What is null is as if it were not there.
+fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(input: D) -> Result<T, D::Error> {
+    Option::deserialize(input).map(Option::unwrap_or_default)
+}
 
 /// A CustomResourceDefinition.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Definition {
     pub api_version: String,
+    #[serde(deserialize_with = "or_default")]
     pub kind: String,
     pub metadata: ObjectMeta,
     pub spec: Spec,
@@ -44,10 +50,14 @@ impl Metadata for Definition {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Spec {
+    #[serde(deserialize_with = "or_default")]
     pub group: String,
+    #[serde(deserialize_with = "or_default")]
     pub names: Names,
     /// `Cluster` or `Namespaced`.
+    #[serde(deserialize_with = "or_default")]
     pub scope: String,
+    #[serde(deserialize_with = "or_default")]
     pub versions: Vec<Version>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub conversion: Option<Conversion>,
@@ -59,15 +69,17 @@ pub struct Spec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Names {
+    #[serde(deserialize_with = "or_default")]
     pub plural: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
     pub singular: String,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     pub short_names: Vec<String>,
+    #[serde(deserialize_with = "or_default")]
     pub kind: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
     pub list_kind: String,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     pub categories: Vec<String>,
 }
 
@@ -75,6 +87,7 @@ pub struct Names {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Version {
+    #[serde(deserialize_with = "or_default")]
     pub name: String,
     pub served: bool,
     pub storage: bool,
@@ -86,9 +99,9 @@ pub struct Version {
     pub schema: Option<Schema>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subresources: Option<Subresources>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     pub additional_printer_columns: Vec<PrinterColumn>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     pub selectable_fields: Vec<SelectableField>,
 }
 
@@ -126,7 +139,9 @@ pub struct Subresources {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Scale {
+    #[serde(deserialize_with = "or_default")]
     pub spec_replicas_path: String,
+    #[serde(deserialize_with = "or_default")]
     pub status_replicas_path: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label_selector_path: Option<String>,
@@ -136,15 +151,17 @@ pub struct Scale {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PrinterColumn {
+    #[serde(deserialize_with = "or_default")]
     pub name: String,
-    #[serde(rename = "type")]
+    #[serde(rename = "type", deserialize_with = "or_default")]
     pub kind: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
     pub format: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
     pub description: String,
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "is_zero")]
     pub priority: i32,
+    #[serde(deserialize_with = "or_default")]
     pub json_path: String,
 }
 
@@ -157,6 +174,7 @@ fn is_zero(number: &i32) -> bool {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct SelectableField {
+    #[serde(deserialize_with = "or_default")]
     pub json_path: String,
 }
 
@@ -165,6 +183,7 @@ pub struct SelectableField {
 #[serde(default)]
 pub struct Conversion {
     /// `None` or `Webhook`.
+    #[serde(deserialize_with = "or_default")]
     pub strategy: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub webhook: Option<WebhookConversion>,
@@ -176,6 +195,7 @@ pub struct Conversion {
 pub struct WebhookConversion {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_config: Option<WebhookClientConfig>,
+    #[serde(deserialize_with = "or_default")]
     pub conversion_review_versions: Vec<String>,
 }
 
@@ -183,10 +203,11 @@ pub struct WebhookConversion {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Status {
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
+    #[serde(deserialize_with = "or_default")]
     pub accepted_names: Names,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     pub stored_versions: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
@@ -196,15 +217,16 @@ pub struct Status {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Condition {
-    #[serde(rename = "type")]
+    #[serde(rename = "type", deserialize_with = "or_default")]
     pub kind: String,
     /// `True`, `False` or `Unknown`.
+    #[serde(deserialize_with = "or_default")]
     pub status: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_transition_time: Option<Time>,
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
     pub message: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
