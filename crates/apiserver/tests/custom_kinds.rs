@@ -40,6 +40,9 @@ fn shown(answer: &Answer) -> Value {
     let details = value.get_mut("details").and_then(Value::as_object_mut);
     if let Some(details) = details {
         details.remove("group");
+        if details.get("kind").is_some_and(|kind| kind == "papers") {
+            details.insert("kind".into(), json!("papers.stable.example.com"));
+        }
     }
     json!({"code": answer.code, "warnings": answer.warnings(), "type": answer.header("content-type"), "body": value})
 }
