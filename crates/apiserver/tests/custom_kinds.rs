@@ -24,7 +24,6 @@ fn papers() -> Value {
 fn renamed(text: &str) -> String {
     let names = [
         ("\"apiVersion\":\"v1\",\"kind\":\"ConfigMap", "\"apiVersion\":\"stable.example.com/v1\",\"kind\":\"Paper"),
-        ("\"kind\":\"configmaps\"", "\"kind\":\"papers\""),
         ("ConfigMap in version", "Paper in version"),
         ("ConfigMap", "Paper"),
         ("configmaps", "papers.stable.example.com"),
