@@ -145,7 +145,7 @@ async fn every_answer_is_that_of_a_built_in_kind() {
     both.json("POST", "", &with(map("x"), "/metadata/namespace", json!("other"))).await;
     both.json("POST", "", &with(map("x"), "/metadata/resourceVersion", json!("1"))).await;
     both.json("POST", "", &with(map("x"), "/metadata/labels", json!({"a b": "c"}))).await;
-    both.json("POST", "", &with(map("x"), "/metadata/finalizers", json!(["plain"]))).await;
+    both.json("POST", "", &with(map("x"), "/metadata/finalizers", json!(["a/b/c"]))).await;
     both.json("POST", "", &with(map("x"), "/apiVersion", json!("v2"))).await;
     both.json("POST", "?fieldValidation=Strict", &with(map("x"), "/what", json!(1))).await;
     both.json("POST", "?fieldValidation=Warn", &with(map("warned"), "/what", json!(1))).await;

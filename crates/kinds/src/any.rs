@@ -201,6 +201,9 @@ fn validate<K: Kind>(
             None => metadata::validate(shape, <K as Kind>::name_rule, tree, &mut errors),
             Some((old, _)) => metadata::validate_update(ctx, tree, old, &mut errors),
         }
+        if shape.group != "apiextensions.k8s.io" {
+            metadata::validate_plain_finalizers(tree, &mut errors);
+        }
     }
     match old {
         Some((_, old)) if ctx.subresource == "status" => {

@@ -204,11 +204,18 @@ fn validate_finalizers(metadata: &Value, path: &Path, errors: &mut FieldErrors) 
             "finalizer orphan and foregroundDeletion cannot be both set",
         );
     }
-    for (i, finalizer) in all.iter().enumerate() {
-        if !finalizer.contains('/') && !PLAIN_FINALIZERS.contains(finalizer) {
+}
+
+/// The finalizers of an object of Kubernetes' own that have no domain and are not Kubernetes' own. Custom
+/// resources and their definitions may have such.
+pub fn validate_plain_finalizers(object: &Value, errors: &mut FieldErrors) {
+    let null = Value::Null;
+    let path = Path::new("metadata").child("finalizers");
+    for (i, finalizer) in strings(object.get("metadata").unwrap_or(&null), "finalizers").enumerate() {
+        if !finalizer.contains('/') && !PLAIN_FINALIZERS.contains(&finalizer) {
             errors.invalid(
                 &path.index(i),
-                *finalizer,
+                finalizer,
                 "name is neither a standard finalizer name nor is it fully qualified",
             );
         }
@@ -243,7 +250,9 @@ mod tests {
 
     fn check(metadata: Value) -> Vec<String> {
         let mut errors = FieldErrors::new();
-        validate(&SHAPE, names::dns1123_subdomain, &json!({"metadata": metadata}), &mut errors);
+        let object = json!({"metadata": metadata});
+        validate(&SHAPE, names::dns1123_subdomain, &object, &mut errors);
+        validate_plain_finalizers(&object, &mut errors);
         errors.0.iter().map(ToString::to_string).collect()
     }
 
