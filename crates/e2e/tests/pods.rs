@@ -36,7 +36,6 @@ async fn pods_and_their_troubles() -> Result<()> {
     a_changed_config_map_arrives(&world).await.context("a changed ConfigMap arrives")?;
     a_container_without_memory_is_told_so(&world).await.context("a container without memory is told so")?;
     a_dead_shim_is_survived(&world).await.context("a dead shim is survived")?;
-    deadlines_in_a_mass_start(&world).await.context("deadlines in a mass start")?;
     Ok(())
 }
 
@@ -370,40 +369,6 @@ fn parent(process: &Path) -> Result<u32> {
     let status = std::fs::read_to_string(process.join("status"))?;
     let line = status.lines().find_map(|l| l.strip_prefix("PPid:")).context("a parent")?;
     Ok(line.trim().parse()?)
-}
-
-/// Thirty pods at once whose time is over before, while or after their container starts: each is told
-/// with what became of it.
-async fn deadlines_in_a_mass_start(world: &World) -> Result<()> {
-    let (cluster, count) = (&world.cluster, 30);
-    let pod = |n: usize| {
-        let deadline = 1 + n % 3;
-        let script = manifests::script(&format!("short-{n}"), &world.busybox, "sleep 1000")
-            .replace("metadata:\n", "metadata:\n  labels: {app: short}\n");
-        format!("{script}  activeDeadlineSeconds: {deadline}\n  restartPolicy: Never\n")
-    };
-    cluster.apply(&(0..count).map(pod).collect::<Vec<_>>().join("---\n")).await?;
-    cluster
-        .eventually("every pod has ended", || async {
-            let pods = cluster.json(&["get", "pods", "-l", "app=short"]).await?;
-            let pods = pods["items"].as_array().cloned().unwrap_or_default();
-            ensure!(pods.len() == count, "{} pods", pods.len());
-            for pod in &pods {
-                let status = &pod["status"];
-                ensure!(status["phase"] == "Failed" && status["reason"] == "DeadlineExceeded", "{status:#}");
-            }
-            Ok(())
-        })
-        .await?;
-    let pods = cluster.json(&["get", "pods", "-l", "app=short"]).await?;
-    for pod in pods["items"].as_array().into_iter().flatten() {
-        for container in pod["status"]["containerStatuses"].as_array().into_iter().flatten() {
-            let state = &container["state"];
-            ensure!(state["running"].is_null(), "a container runs on: {container:#}");
-            ensure!(state["terminated"]["reason"] != "ContainerStatusUnknown", "{container:#}");
-        }
-    }
-    cluster.kubectl(&["delete", "pods", "-l", "app=short", "--grace-period=1"]).await.map(drop)
 }
 
 async fn a_dead_shim_is_survived(world: &World) -> Result<()> {

@@ -49,6 +49,7 @@ pub(crate) fn parse(bytes: &[u8]) -> std::result::Result<Parsed, String> {
     }
     // To YAML 1.1 this is a line's end, wherever it stands.
     let text = if text.contains(NEXT_LINE) { Cow::Owned(text.replace(NEXT_LINE, "\n")) } else { Cow::Borrowed(text) };
+    check_first(&text).map_err(prefixed)?;
     let document = Document::read(&text).map_err(prefixed)?;
     let Some(root) = document.root else { return Ok(Parsed { value: Value::Null, errors: None }) };
     let mut builder = Builder { document: &document, built: 0, aliased: 0, copied: 0, aliases: 0, doubled: Vec::new() };
@@ -58,6 +59,18 @@ pub(crate) fn parse(bytes: &[u8]) -> std::result::Result<Parsed, String> {
     Ok(Parsed { value, errors })
 }
 
+/// No tab stands before the first token of a text.
+fn check_first(text: &str) -> std::result::Result<(), String> {
+    let mut lines = text.lines().map(|line| line.trim_start_matches(' ')).enumerate();
+    let first = lines.find(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+    match first {
+        Some((0, line)) if line.starts_with('\t') => Err(NO_TOKEN.to_owned()),
+        Some((before, line)) if line.starts_with('\t') => Err(format!("line {}: {NO_TOKEN}", before + 1)),
+        _ => Ok(()),
+    }
+}
+
+const NO_TOKEN: &str = "found character that cannot start any token";
 const NEXT_LINE: char = '\u{85}';
 
 /// What may stand in a document.
@@ -152,7 +165,6 @@ impl<'t> Document<'t> {
 
 /// The words of upstream's reader where they are known; the line is counted as it counts.
 fn scan_error(error: &ScanError, document: &str) -> String {
-    const NO_TOKEN: &str = "found character that cannot start any token";
     const NO_NODE: &str = "did not find expected node content";
     const END_OF_LIST: &str = "did not find expected ',' or ']'";
     let info = error.info();

@@ -105,6 +105,7 @@ fn lines_end_as_in_yaml_1_1_and_tabs_stand_where_they_may() {
         assert_eq!(tree(text), want, "{text:?}");
     }
     assert_eq!(refused("\ta: 1"), "yaml: found character that cannot start any token");
+    assert_eq!(refused("# c\n\n \ta: 1"), "yaml: line 3: found character that cannot start any token");
     assert_eq!(refused("a:\n\t- 1"), "yaml: line 2: found character that cannot start any token");
 }
 
