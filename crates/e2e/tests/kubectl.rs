@@ -26,7 +26,6 @@ sessions! {
     apply,
     auth,
     create,
-    custom_resources,
     delete_and_wait,
     discovery,
     edit_patch_replace,
