@@ -341,7 +341,8 @@ pub(crate) struct DefinitionVersion {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct DefinitionStatus {
-    pub conditions: Vec<DefinitionCondition>,
+    /// Null in what was just created.
+    pub conditions: Option<Vec<DefinitionCondition>>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -26,6 +26,7 @@ sessions! {
     apply,
     auth,
     create,
+    custom_resources,
     delete_and_wait,
     discovery,
     edit_patch_replace,

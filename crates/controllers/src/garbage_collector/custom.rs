@@ -48,7 +48,7 @@ pub(super) fn is_definition(resource: &Resource) -> bool {
 /// The resource that a definition brings, in the version clients prefer; `None` while it is not served.
 fn resource(view: &DefinitionView) -> Option<Resource> {
     let spec = &view.spec;
-    let established = view.status.conditions.iter().any(|c| c.kind == "Established" && c.status == "True");
+    let established = view.status.conditions.iter().flatten().any(|c| c.kind == "Established" && c.status == "True");
     let served = spec.versions.iter().filter(|v| v.served).map(|v| v.name.as_str());
     let preferred = served.max_by_key(|name| version::rank(name)).filter(|_| established)?;
     let namespaced = spec.scope == "Namespaced";
@@ -129,7 +129,8 @@ mod tests {
         let established = json!([{"type": "Established", "status": "True"}]);
         let versions = json!([{"name": "v1alpha1", "served": true}, {"name": "v1", "served": true}, {"name": "v2"}]);
         check(versions.clone(), established.clone(), Some("b.c/v1 as A"));
-        check(versions, json!([{"type": "Established", "status": "False"}]), None);
+        check(versions.clone(), json!([{"type": "Established", "status": "False"}]), None);
+        check(versions, json!(null), None);
         check(json!([{"name": "v1", "served": false}]), established, None);
     }
 }
