@@ -230,6 +230,24 @@ async fn services_answer(world: &World) -> Result<()> {
         })
         .await?;
     cluster.kubectl(&["delete", "pod/mirror", "service/mirror"]).await?;
+    // One that waits for a load balancer says so, as long as it does.
+    cluster.kubectl(&["create", "service", "loadbalancer", "balanced", "--tcp=80:80"]).await?;
+    let waits = || async { cluster.kubectl(&["get", "waits", "-A"]).await };
+    cluster
+        .eventually("the Service says what it waits for", || async {
+            let waits = waits().await?;
+            ensure!(waits.contains("balanced") && waits.contains("load balancer provider"), "{waits}");
+            Ok(())
+        })
+        .await?;
+    cluster.kubectl(&["delete", "service", "balanced"]).await?;
+    cluster
+        .eventually("the Wait is withdrawn", || async {
+            let waits = waits().await?;
+            ensure!(!waits.contains("balanced"), "{waits}");
+            Ok(())
+        })
+        .await?;
     // An address that no Service owns is refused here, at once.
     let refused = cluster.http_get("http://10.100.200.200/").await;
     ensure!(
@@ -381,6 +399,12 @@ async fn a_bad_tag_stalls_and_undo_mends(world: &World) -> Result<()> {
     let why = cluster.pintle(&["why", &format!("pod/{}", text(stuck, "/metadata/name"))]).await?;
     let why = String::from_utf8_lossy(&why.stdout).into_owned();
     ensure!(why.contains(&missing), "{why}");
+    // The same is told of whatever the pod is below.
+    for whole in ["deploy/web", "service/web"] {
+        let why = cluster.pintle(&["why", whole]).await?;
+        let why = String::from_utf8_lossy(&why.stdout).into_owned();
+        ensure!(why.contains(&missing) && why.contains("3 of 4 pods are well"), "{whole}: {why}");
+    }
     let service = cluster.json(&["get", "service", "web"]).await?;
     cluster.http_get(&format!("http://{}/", text(&service, "/spec/clusterIP"))).await?;
     cluster.kubectl(&["rollout", "undo", "deployment/web"]).await?;
@@ -428,6 +452,34 @@ async fn too_many_cpus_are_named(world: &World) -> Result<()> {
         .await
 }
 
+/// Ends when the controllers of Deployment and ReplicaSet have worked on `web` again after everything
+/// that happened before: what they had to say to that, they have said. The marker is a change of
+/// something that makes and ends no pod.
+async fn controllers_have_passed(world: &World) -> Result<()> {
+    let cluster = &world.cluster;
+    let now = cluster.json(&["get", "deployment", "web"]).await?;
+    let marker = now.pointer("/spec/minReadySeconds").and_then(Value::as_i64).map_or(1, |seconds| 1 - seconds);
+    let patch = format!("{{\"spec\":{{\"minReadySeconds\":{marker}}}}}");
+    cluster.kubectl(&["patch", "deployment", "web", "-p", &patch]).await?;
+    cluster
+        .eventually("both controllers have passed the marker", || async {
+            let deployment = cluster.json(&["get", "deployment", "web"]).await?;
+            let sets = items(&cluster.json(&["get", "rs", "-l", "app=web"]).await?);
+            let set = sets.iter().find(|s| s["spec"]["replicas"] != 0).context("the ReplicaSet in use")?;
+            for object in [&deployment, set] {
+                let seen = object.pointer("/spec/minReadySeconds").and_then(Value::as_i64).unwrap_or_default();
+                ensure!(seen == marker, "{}: not there yet", text(object, "/kind"));
+                ensure!(
+                    object["status"]["observedGeneration"] == object["metadata"]["generation"],
+                    "{}: not observed",
+                    text(object, "/kind")
+                );
+            }
+            Ok(())
+        })
+        .await
+}
+
 async fn a_released_pod_is_replaced(world: &World) -> Result<()> {
     let cluster = &world.cluster;
     let pods = items(&cluster.json(&["get", "pods", "-l", "app=web"]).await?);
@@ -442,10 +494,12 @@ async fn a_released_pod_is_replaced(world: &World) -> Result<()> {
         Ok(())
     };
     cluster.eventually("a replacement appears", count).await?;
-    let before = items(&cluster.json(&["get", "pods", "-l", "app=web"]).await?).len();
+    let pods = || async { Ok::<_, anyhow::Error>(cluster.kubectl(&["get", "pods", "-o", "name"]).await?) };
+    let before = pods().await?;
     cluster.kubectl(&["delete", "pod", &released]).await?;
-    let after = items(&cluster.json(&["get", "pods", "-l", "app=web"]).await?).len();
-    ensure!(before == after, "deleting the released pod brought {after} of {before}");
+    controllers_have_passed(world).await?;
+    let (gone, after) = (format!("pod/{released}\n"), pods().await?);
+    ensure!(before.replace(&gone, "") == after, "deleting {released} of {before:?} left {after:?}");
     Ok(())
 }
 
@@ -455,9 +509,18 @@ async fn a_bare_pod_stays_deleted(world: &World) -> Result<()> {
         .apply(&manifests::script("bare", &world.busybox, "trap 'exit 0' TERM; while :; do sleep 1 & wait; done"))
         .await?;
     cluster.kubectl(&["wait", "--for=condition=Ready", "pod/bare", "--timeout=60s"]).await?;
+    let before = cluster.kubectl(&["get", "pods", "-o", "name"]).await?;
     cluster.kubectl(&["delete", "pod", "bare"]).await?;
+    // Whoever would bring it back has had the occasion: the controllers, and with a pod of the same
+    // node that is made and runs after it the scheduler and the kubelet.
+    controllers_have_passed(world).await?;
+    cluster.apply(&manifests::script("after", &world.busybox, "sleep 1000")).await?;
+    cluster.kubectl(&["wait", "--for=condition=Ready", "pod/after", "--timeout=60s"]).await?;
     let gone = cluster.kubectl_fails(&["get", "pod", "bare"]).await?;
     ensure!(gone.contains("pods \"bare\" not found"), "{gone}");
+    cluster.kubectl(&["delete", "pod", "after", "--grace-period=1"]).await?;
+    let after = cluster.kubectl(&["get", "pods", "-o", "name"]).await?;
+    ensure!(before.replace("pod/bare\n", "") == after, "{before:?} became {after:?}");
     Ok(())
 }
 

@@ -36,6 +36,7 @@ async fn pods_and_their_troubles() -> Result<()> {
     a_changed_config_map_arrives(&world).await.context("a changed ConfigMap arrives")?;
     a_container_without_memory_is_told_so(&world).await.context("a container without memory is told so")?;
     a_dead_shim_is_survived(&world).await.context("a dead shim is survived")?;
+    deadlines_in_a_mass_start(&world).await.context("deadlines in a mass start")?;
     Ok(())
 }
 
@@ -66,6 +67,16 @@ impl Follower {
         });
         let found = found.await.unwrap_or_else(|_| bail!("it does not come"));
         found.with_context(|| format!("a line with {parts:?} after {seen:#?}"))
+    }
+
+    /// Lines that have all parts of each of these, in any order.
+    async fn until_all(&mut self, world: &World, wanted: &[[&str; 2]]) -> Result<()> {
+        let mut missing = wanted.to_vec();
+        while !missing.is_empty() {
+            let line = self.until(world, &[]).await.with_context(|| format!("still missing: {missing:?}"))?;
+            missing.retain(|parts| !parts.iter().all(|part| line.contains(part)));
+        }
+        Ok(())
     }
 
     /// Everything up to the command's own end, which must be a good one.
@@ -138,11 +149,10 @@ async fn events_arrive_while_they_are_watched(world: &World) -> Result<()> {
     watch.until(world, &["pod/first"]).await?;
     let manifest = manifests::web("watched", &image, 1, 30081);
     world.cluster.apply(manifest.split("---").next().unwrap_or_default()).await?;
-    watch.until(world, &["ScalingReplicaSet", "deployment/watched"]).await?;
-    watch.until(world, &["SuccessfulCreate", "replicaset/watched-"]).await?;
-    for reason in ["Scheduled", "Pulling", "Pulled", "Created", "Started"] {
-        watch.until(world, &[reason, "pod/watched-"]).await?;
-    }
+    // Several components tell of it, each by a queue of its own: nothing orders what one says and another.
+    let told = ["Scheduled", "Pulling", "Pulled", "Created", "Started"].map(|reason| [reason, "pod/watched-"]);
+    let made = [["ScalingReplicaSet", "deployment/watched"], ["SuccessfulCreate", "replicaset/watched-"]];
+    watch.until_all(world, &[&made[..], &told[..]].concat()).await?;
     world.cluster.kubectl(&["delete", "deployment", "watched"]).await?;
     watch.until(world, &["Killing", "pod/watched-"]).await?;
     watch.child.kill().await?;
@@ -369,6 +379,40 @@ fn parent(process: &Path) -> Result<u32> {
     let status = std::fs::read_to_string(process.join("status"))?;
     let line = status.lines().find_map(|l| l.strip_prefix("PPid:")).context("a parent")?;
     Ok(line.trim().parse()?)
+}
+
+/// Thirty pods at once whose time is over before, while or after their container starts: each is told
+/// with what became of it.
+async fn deadlines_in_a_mass_start(world: &World) -> Result<()> {
+    let (cluster, count) = (&world.cluster, 30);
+    let pod = |n: usize| {
+        let deadline = 1 + n % 3;
+        let script = manifests::script(&format!("short-{n}"), &world.busybox, "sleep 1000")
+            .replace("metadata:\n", "metadata:\n  labels: {app: short}\n");
+        format!("{script}  activeDeadlineSeconds: {deadline}\n  restartPolicy: Never\n")
+    };
+    cluster.apply(&(0..count).map(pod).collect::<Vec<_>>().join("---\n")).await?;
+    cluster
+        .eventually("every pod has ended", || async {
+            let pods = cluster.json(&["get", "pods", "-l", "app=short"]).await?;
+            let pods = pods["items"].as_array().cloned().unwrap_or_default();
+            ensure!(pods.len() == count, "{} pods", pods.len());
+            for pod in &pods {
+                let status = &pod["status"];
+                ensure!(status["phase"] == "Failed" && status["reason"] == "DeadlineExceeded", "{status:#}");
+            }
+            Ok(())
+        })
+        .await?;
+    let pods = cluster.json(&["get", "pods", "-l", "app=short"]).await?;
+    for pod in pods["items"].as_array().into_iter().flatten() {
+        for container in pod["status"]["containerStatuses"].as_array().into_iter().flatten() {
+            let state = &container["state"];
+            ensure!(state["running"].is_null(), "a container runs on: {container:#}");
+            ensure!(state["terminated"]["reason"] != "ContainerStatusUnknown", "{container:#}");
+        }
+    }
+    cluster.kubectl(&["delete", "pods", "-l", "app=short", "--grace-period=1"]).await.map(drop)
 }
 
 async fn a_dead_shim_is_survived(world: &World) -> Result<()> {
