@@ -1,7 +1,12 @@
 //! Compiles the protocol descriptions without a system protoc.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let files = ["proto/cri.proto", "proto/containerd_events.proto", "proto/containerd_content.proto"];
+    let files = [
+        "proto/cri.proto",
+        "proto/containerd_containers.proto",
+        "proto/containerd_content.proto",
+        "proto/containerd_events.proto",
+    ];
     for file in files {
         println!("cargo:rerun-if-changed={file}");
     }

@@ -11,6 +11,8 @@ use tonic::Request;
 use tonic::metadata::MetadataValue;
 use tonic::transport::Channel;
 
+use crate::containers_v1::GetContainerRequest;
+use crate::containers_v1::containers_client::ContainersClient;
 use crate::content_v1::ListStatusesRequest;
 use crate::content_v1::content_client::ContentClient;
 use crate::error::{Error, Result};
@@ -25,6 +27,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 #[derive(Clone)]
 pub struct Containerd {
     events: EventsClient<Channel>,
+    containers: ContainersClient<Channel>,
     content: ContentClient<Channel>,
     clock: SharedClock,
 }
@@ -66,7 +69,12 @@ impl Containerd {
     /// A client of the containerd at `endpoint`; dials at the first call.
     pub fn new(endpoint: &str, clock: SharedClock) -> Result<Self> {
         let channel = crate::connect::channel(endpoint)?;
-        Ok(Self { events: EventsClient::new(channel.clone()), content: ContentClient::new(channel), clock })
+        Ok(Self {
+            events: EventsClient::new(channel.clone()),
+            containers: ContainersClient::new(channel.clone()),
+            content: ContentClient::new(channel),
+            clock,
+        })
     }
 
     /// Task events from now on. Another runtime answers [`Error::Unimplemented`].
@@ -78,13 +86,31 @@ impl Containerd {
         Ok(TaskEvents { inner: self.events.clone().subscribe(request).await?.into_inner() })
     }
 
+    /// Whether containerd has a container of this id; a sandbox has one, too, from before its shim is
+    /// started until after its removal.
+    pub async fn has_container(&self, id: &str) -> Result<bool> {
+        let request = in_namespace(GetContainerRequest { id: id.to_owned() });
+        match self.within_limit(self.containers.clone().get(request)).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.is_not_found() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn within_limit<T: Send>(
+        &self,
+        call: impl Future<Output = std::result::Result<tonic::Response<T>, tonic::Status>> + Send,
+    ) -> Result<T> {
+        match self.clock.timeout(LIMIT, call).await {
+            Ok(reply) => Ok(reply?.into_inner()),
+            Err(_) => Err(Error::DeadlineExceeded("context deadline exceeded".into())),
+        }
+    }
+
     /// The downloads under way.
     pub async fn ingests(&self) -> Result<Vec<Ingest>> {
         let request = in_namespace(ListStatusesRequest { filters: Vec::new() });
-        let reply = match self.clock.timeout(LIMIT, self.content.clone().list_statuses(request)).await {
-            Ok(reply) => reply?.into_inner(),
-            Err(_) => return Err(Error::DeadlineExceeded("context deadline exceeded".into())),
-        };
+        let reply = self.within_limit(self.content.clone().list_statuses(request)).await?;
         let size = |n: i64| u64::try_from(n).unwrap_or(0);
         let ingest =
             |s: crate::content_v1::Ingest| Ingest { name: s.r#ref, offset: size(s.offset), total: size(s.total) };

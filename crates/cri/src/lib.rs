@@ -37,6 +37,11 @@ mod events_v1 {
 }
 
 #[allow(clippy::all, reason = "generated")]
+mod containers_v1 {
+    tonic::include_proto!("containerd.services.containers.v1");
+}
+
+#[allow(clippy::all, reason = "generated")]
 mod content_v1 {
     tonic::include_proto!("containerd.services.content.v1");
 }

@@ -41,12 +41,31 @@ fn is_abandoned(process: &Path, socket: &Path) -> bool {
 pub fn end_abandoned(socket: &Path) {
     let proc = Path::new("/proc");
     for pid in abandoned(proc, socket) {
-        let Some(id) = Pid::from_raw(pid) else { continue };
-        // The process is held first and looked at again: its number may be another's by now.
-        let Ok(held) = pidfd_open(id, PidfdFlags::empty()) else { continue };
-        if is_abandoned(&proc.join(pid.to_string()), socket) && pidfd_send_signal(&held, Signal::KILL).is_ok() {
-            tracing::info!(pid, "ended a shim that containerd has forgotten");
-        }
+        end(pid, |process| is_abandoned(process, socket));
+    }
+}
+
+/// Ends the shim that was started with this id. For one whose container is gone: a bundle may be left
+/// when both the kubelet and containerd died in the middle of its start.
+pub fn end_shim(pid: i32, wanted: &str, socket: &Path) {
+    end(pid, |process| id(process, socket).as_deref() == Some(wanted));
+}
+
+/// Ends every shim of the containerd that was at `socket`, once its pods and itself are gone. Blocks
+/// for as long as a walk over all processes takes.
+pub fn end_all(socket: &Path) {
+    for (pid, id) in running(Path::new("/proc"), socket) {
+        end_shim(pid, &id, socket);
+    }
+}
+
+fn end(pid: i32, is_wanted: impl Fn(&Path) -> bool) {
+    let Some(id) = Pid::from_raw(pid) else { return };
+    // The process is held first and looked at again: its number may be another's by now.
+    let Ok(held) = pidfd_open(id, PidfdFlags::empty()) else { return };
+    let process = Path::new("/proc").join(pid.to_string());
+    if is_wanted(&process) && pidfd_send_signal(&held, Signal::KILL).is_ok() {
+        tracing::info!(pid, "ended a shim that containerd has forgotten");
     }
 }
 

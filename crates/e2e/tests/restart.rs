@@ -1,6 +1,7 @@
 //! The process stops, is killed, and starts again: pods and Services go on, nothing acknowledged is
 //! lost, no container is restarted.
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -133,6 +134,51 @@ async fn a_runtime_that_dies_is_started_again() -> Result<()> {
         containers(&cluster).await?
     };
     recovers(&cluster, 5, &before).await
+}
+
+/// Both die while pods are being started, at every moment of it: what the runtime had begun and
+/// nobody remembers is ended by the next start, and nothing is left behind when the pods are gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_shim_is_forgotten_when_both_die_in_the_middle_of_a_start() -> Result<()> {
+    let registry = Registry::start(&[images::busybox("busybox:1")?]).await?;
+    let mut cluster = Cluster::start(&[]).await?;
+    cluster.trust_registry(&registry)?;
+    let image = registry.reference("busybox:1");
+    cluster.apply(&manifests::script("first", &image, "sleep 1000")).await?;
+    cluster.kubectl(&["wait", "--for=condition=Ready", "pod/first", "--timeout=60s"]).await?;
+    let (socket, rng) = (Layout::below(cluster.root()).containerd_socket(), Rng::from_os());
+    let shims = || cri::shims::running(Path::new("/proc"), &socket);
+    for round in 0..8 {
+        let manifests: Vec<String> =
+            (0..4).map(|n| manifests::script(&format!("p{round}-{n}"), &image, "sleep 1000")).collect();
+        cluster.apply(&manifests.join("---\n")).await?;
+        // A shim of this round is there, and somewhere between its beginning and its record.
+        let before = shims().len();
+        let begun = || async {
+            ensure!(shims().len() > before, "no shim yet");
+            Ok(())
+        };
+        cluster.eventually("a sandbox is begun", begun).await?;
+        cluster.clock.sleep(Duration::from_millis(rng.below(60))).await;
+        cluster.kill().await?;
+        runtime::kill(cluster.root()).await?;
+        cluster.up(&[]).await.with_context(|| format!("start after round {round}"))?;
+        cluster.kubectl(&["wait", "--for=condition=Ready", "pod", "--all", "--timeout=80s"]).await?;
+    }
+    let client = cri::Client::new(&format!("unix://{}", socket.display()), cluster.clock.clone())?;
+    let known = || async {
+        let known: Vec<String> = client.list_pod_sandbox(None).await?.into_iter().map(|s| s.id).collect();
+        let lost: Vec<_> = shims().into_iter().filter(|(_, id)| !known.contains(id)).collect();
+        ensure!(lost.is_empty(), "shims that the runtime does not know: {lost:?}");
+        Ok(())
+    };
+    cluster.eventually("the runtime knows every shim", known).await?;
+    cluster.kubectl(&["delete", "pods", "--all", "--grace-period=1"]).await?;
+    let none = || async {
+        ensure!(shims().is_empty(), "{:?}", shims());
+        Ok(())
+    };
+    cluster.eventually("no shim is left", none).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -135,8 +135,8 @@ impl Relist {
                 self.pods.orphan(uid, summary);
             }
         }
+        self.ctx.runtime.tidy(&found).await;
         *known = found;
-        self.ctx.runtime.tidy().await;
     }
 }
 

@@ -267,10 +267,22 @@ impl Runtime for CriRuntime {
         })
     }
 
-    async fn tidy(&self) {
+    async fn tidy(&self, known: &BTreeMap<String, Summary>) {
         let socket = self.socket.clone();
-        if let Err(error) = tokio::task::spawn_blocking(move || ::cri::shims::end_abandoned(&socket)).await {
-            tracing::warn!(%error, "the runtime's processes were not looked through");
+        let look = move || {
+            ::cri::shims::end_abandoned(&socket);
+            ::cri::shims::running(Path::new("/proc"), &socket)
+        };
+        let running = match tokio::task::spawn_blocking(look).await {
+            Ok(running) => running,
+            Err(error) => return tracing::warn!(%error, "the runtime's processes were not looked through"),
+        };
+        let listed = |id: &String| known.values().any(|pod| pod.sandboxes.contains_key(id));
+        for (pid, id) in running.into_iter().filter(|(_, id)| !listed(id)) {
+            // A shim is younger than its container: one that runs without it has outlived it.
+            if matches!(self.containerd.has_container(&id).await, Ok(false)) {
+                ::cri::shims::end_shim(pid, &id, &self.socket);
+            }
         }
     }
 

@@ -225,7 +225,7 @@ impl Runtime for Fake {
         found.ok_or_else(|| Error::NotFound(format!("sandbox {id:?}: not found")))
     }
 
-    async fn tidy(&self) {}
+    async fn tidy(&self, _known: &BTreeMap<String, Summary>) {}
 
     async fn hints(&self, found: mpsc::Sender<Hint>) -> Result<()> {
         self.call("hints", "")?.hints.push(found.clone());

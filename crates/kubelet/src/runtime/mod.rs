@@ -171,8 +171,9 @@ pub trait Runtime: Send + Sync + 'static {
     async fn pod(&self, uid: &str) -> Result<PodState>;
     /// One sandbox.
     async fn sandbox(&self, id: &str) -> Result<Sandbox>;
-    /// Ends processes of the runtime that it has lost sight of itself and that serve nothing.
-    async fn tidy(&self);
+    /// Ends processes of the runtime that it has lost sight of itself and that serve nothing; `known`
+    /// is what it listed just now.
+    async fn tidy(&self, known: &BTreeMap<String, Summary>);
     /// Waits for the next hint. `Unimplemented` when this runtime gives none.
     async fn hints(&self, found: tokio::sync::mpsc::Sender<Hint>) -> Result<()>;
 

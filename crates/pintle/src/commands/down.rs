@@ -62,7 +62,7 @@ async fn stop_process(process: ProcessId, clock: &SharedClock) -> Result<()> {
 pub async fn stop_pods(layout: &Layout, clock: &SharedClock) -> Result<usize> {
     let socket = layout.containerd_socket();
     let Some(runtime) = containerd::with_pods(layout, clock).await.context("the container runtime")? else {
-        cri::shims::end_abandoned(&socket);
+        cri::shims::end_all(&socket);
         return Ok(0);
     };
     let endpoint = format!("unix://{}", socket.display());
@@ -88,7 +88,7 @@ pub async fn stop_pods(layout: &Layout, clock: &SharedClock) -> Result<usize> {
     }
     containerd::stop(runtime, clock).await?;
     // What it has forgotten itself nobody else will end.
-    cri::shims::end_abandoned(&socket);
+    cri::shims::end_all(&socket);
     let _ = std::fs::remove_file(PathBuf::from(&socket));
     Ok(count)
 }
