@@ -9,6 +9,7 @@ use machinery::status;
 use stdx::SharedClock;
 use stdx::shutdown::Stage;
 use tokio::net::TcpListener;
+use tokio::sync::Notify;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use transport::once::Dialer;
 use transport::{Handler, SharedHandler};
@@ -31,7 +32,8 @@ use crate::metrics::Metrics;
 use crate::openapi::OpenApi;
 use crate::quota::{self, Quotas};
 use crate::registry::catalogue::Catalogue;
-use crate::registry::claims::Claims;
+use crate::registry::claims::repair::Repair;
+use crate::registry::claims::{Claims, wake};
 use crate::security::Security;
 
 /// What an API server is made of.
@@ -100,9 +102,6 @@ impl ApiServer {
         let (clock, rng) = (config.clock.clone(), config.rng.clone());
         let claims = Claims::new(stores.durable.clone(), cachers.clone(), clock.clone(), rng.clone(), &config.options);
         let claims = Arc::new(claims);
-        if let Some(services) = kinds::find("", "v1", "services") {
-            stage.spawn(claims.clone().repair(services, stage.clone()));
-        }
         let security = Security::new(cachers.clone(), config.service_accounts, clock, rng);
         let mut authenticators: Vec<Arc<dyn Authenticator>> = vec![Arc::new(InProcessAuthenticator)];
         if let Some(trust) = config.client_ca {
@@ -143,6 +142,7 @@ impl ApiServer {
         };
         let own = server.handler(bootstrap::myself());
         bootstrap::run(&own, &server.security.objects, &wanted).await?;
+        server.repair_claims(&own, stage);
         let keeper = flow_control::Keeper {
             handler: own,
             objects: server.security.objects.clone(),
@@ -158,6 +158,15 @@ impl ApiServer {
         stage.spawn(quota::run(server.clone(), stage.clone()));
         bootstrapped.store(true, Ordering::Release);
         Ok(server)
+    }
+
+    /// Repairs claims from now on.
+    fn repair_claims(&self, own: &SharedHandler, stage: &Stage) {
+        let Some(kind) = kinds::find("", "v1", "services") else { return };
+        let touched = Arc::new(Notify::new());
+        let repair = Repair { claims: self.claims.clone(), kind, door: own.clone(), touched: touched.clone() };
+        stage.spawn(repair.run(stage.clone()));
+        stage.spawn(wake::run(self.cachers.clone(), touched, self.clock.clone(), stage.clone()));
     }
 
     /// The door for components of this process: the same chain, with the identity given.
@@ -237,7 +246,7 @@ fn health(bootstrapped: &Arc<AtomicBool>, stage: &Stage) -> Health {
         Check::done("poststarthook/start-kubernetes-service-cidr-controller", bootstrapped),
         Check::new("shutdown", move || !stopping.is_stopped()).ready_only(),
     ];
-    Health { checks }
+    Health::new(checks)
 }
 
 /// One way in: with an identity (in process) or without (network).

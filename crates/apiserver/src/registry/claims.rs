@@ -11,10 +11,13 @@
 //! them. A node port is a key of our own; upstream keeps all of them in one bitmap.
 
 mod networks;
+mod plan;
 mod range;
 pub mod repair;
+mod tell;
 #[cfg(test)]
 mod tests;
+pub mod wake;
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -294,18 +297,24 @@ impl Claims {
     }
 
     async fn create(&self, owner: &Owner, kind: &ClaimKind, key: Bytes) -> Result<u64, Error> {
-        let value = match kind {
-            ClaimKind::ClusterIp { v6 } => self.address_object(owner, &key, *v6),
-            ClaimKind::NodePort { .. } => {
-                json!({"namespace": owner.namespace, "name": owner.name}).to_string().into_bytes()
-            }
-        };
-        let op = Op::Put { key, value: value.into(), expect: Expect::Absent, urgency: Urgency::Now };
+        let value = self.value(owner, kind, &key).into();
+        let op = Op::Put { key, value, expect: Expect::Absent, urgency: Urgency::Now };
         Ok(self.store.commit(op).await?.revision)
     }
 
-    fn address_object(&self, owner: &Owner, key: &[u8], v6: bool) -> Vec<u8> {
+    /// What is stored for a claim.
+    fn value(&self, owner: &Owner, kind: &ClaimKind, key: &[u8]) -> Vec<u8> {
+        match kind {
+            ClaimKind::ClusterIp { .. } => self.address_object(owner, key),
+            ClaimKind::NodePort { .. } => {
+                json!({"namespace": owner.namespace, "name": owner.name}).to_string().into_bytes()
+            }
+        }
+    }
+
+    fn address_object(&self, owner: &Owner, key: &[u8]) -> Vec<u8> {
         let name = String::from_utf8_lossy(&key[ADDRESSES.len()..]);
+        let v6 = name.contains(':');
         let object = json!({
             "kind": "IPAddress",
             "apiVersion": "networking.k8s.io/v1",
@@ -358,21 +367,33 @@ fn key(kind: &ClaimKind, wanted: &str) -> Option<Bytes> {
     Some(key.into())
 }
 
-/// Whose a stored claim is; `None` when it says so in a way that is not ours.
+/// Whom a stored claim names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Parent {
+    Service(Owner),
+    /// Something else, as it is shown.
+    Other(String),
+}
+
+fn parent_of(entry: &Entry) -> Parent {
+    let value: Value = serde_json::from_slice(&entry.value).unwrap_or_default();
+    let is_port = entry.key.starts_with(PORTS.as_bytes());
+    let parent = if is_port { &value } else { &value["spec"]["parentRef"] };
+    let text = |field: &str| parent[field].as_str().unwrap_or_default();
+    let (group, resource, namespace, name) = (text("group"), text("resource"), text("namespace"), text("name"));
+    if is_port || (resource == "services" && group.is_empty()) {
+        return Parent::Service(Owner { namespace: namespace.to_owned(), name: name.to_owned() });
+    }
+    let shown = format!("&ParentReference{{Group:{group},Resource:{resource},Namespace:{namespace},Name:{name},}}");
+    Parent::Other(shown)
+}
+
+/// Whose a stored claim is, when it is a Service's.
 fn owner_of(entry: &Entry) -> Option<Owner> {
-    let value: Value = serde_json::from_slice(&entry.value).ok()?;
-    let parent = if entry.key.starts_with(PORTS.as_bytes()) {
-        &value
-    } else {
-        let parent = value.pointer("/spec/parentRef")?;
-        let text = |field: &str| parent.get(field).and_then(Value::as_str).unwrap_or_default();
-        if text("resource") != "services" || !text("group").is_empty() {
-            return None;
-        }
-        parent
-    };
-    let text = |field: &str| parent.get(field).and_then(Value::as_str).map(str::to_owned);
-    Some(Owner { namespace: text("namespace")?, name: text("name")? })
+    match parent_of(entry) {
+        Parent::Service(owner) => Some(owner),
+        Parent::Other(_) => None,
+    }
 }
 
 /// The 422 for a claim the user asked for. It shows what the user wrote at the field.

@@ -15,6 +15,7 @@ use machinery::field::{FieldErrors, Path};
 
 use super::validate::given_addresses;
 use super::{HEADLESS, is_external, is_headless, needs_health_check, type_of};
+use crate::check;
 use crate::kind::{Claim, ClaimKind, Claims, Ctx};
 
 const V4: &str = "IPv4";
@@ -36,9 +37,6 @@ pub fn of(ctx: &Ctx, new: &mut Service, old: Option<&Service>, errors: &mut Fiel
         None => first_address(spec),
     }
     if type_of(spec) != "ExternalName" {
-        given_addresses(spec, &Path::new("spec"), errors);
-    }
-    if errors.is_empty() {
         families(ctx, spec, old, errors);
     }
     if !errors.is_empty() {
@@ -116,7 +114,7 @@ fn family(ip: &str) -> Option<&'static str> {
 /// Decides policy and families as far as the client left them open, and refuses wishes that the
 /// cluster cannot meet.
 fn families(ctx: &Ctx, spec: &mut ServiceSpec, old: Option<&ServiceSpec>, errors: &mut FieldErrors) {
-    if type_of(spec) == "ExternalName" {
+    if old.is_some_and(|old| keeps_what_it_prefers(spec, old)) {
         return;
     }
     let path = Path::new("spec");
@@ -127,88 +125,102 @@ fn families(ctx: &Ctx, spec: &mut ServiceSpec, old: Option<&ServiceSpec>, errors
             configured.push(family);
         }
     }
-    let dual = configured.len() > 1;
     let default = configured.first().copied().unwrap_or(V4);
-    let selectorless = spec.selector.as_ref().is_none_or(|selector| selector.is_empty());
-    let headless = is_headless(spec);
+    let unselected_headless = is_headless(spec) && spec.selector.as_ref().is_none_or(BTreeMap::is_empty);
 
-    if spec.ip_family_policy.is_none() {
-        let before = old.filter(|old| type_of(old) != "ExternalName").and_then(|old| old.ip_family_policy.clone());
-        let fresh = if headless && selectorless { REQUIRE_DUAL } else { SINGLE };
-        spec.ip_family_policy = Some(before.unwrap_or_else(|| fresh.to_owned()));
-        let given = |count: usize, what: &str, errors: &mut FieldErrors| {
-            if count > 1 && spec.ip_family_policy.as_deref() == Some(SINGLE) {
+    // A default that nobody asked for must never change between one and two families.
+    let before = old.and_then(|old| old.ip_family_policy.clone());
+    let fresh = if unselected_headless { REQUIRE_DUAL } else { SINGLE };
+    let policy = spec.ip_family_policy.get_or_insert_with(|| before.unwrap_or_else(|| fresh.to_owned())).clone();
+    given_addresses(spec, &path, errors);
+    if !errors.is_empty() {
+        return;
+    }
+    if let Some(old) = old {
+        release_the_second(spec, old, policy == SINGLE, errors);
+    }
+    let policy_path = path.child("ipFamilyPolicy");
+    if policy == SINGLE {
+        for (list, what) in [(&spec.cluster_ips, "cluster IPs"), (&spec.ip_families, "IP families")] {
+            if count(list) == 2 {
                 let wrong =
                     format!("must be 'RequireDualStack' or 'PreferDualStack' when multiple {what} are specified");
-                errors.invalid(&path.child("ipFamilyPolicy"), SINGLE, wrong);
-            }
-        };
-        given(spec.cluster_ips.as_ref().map_or(0, Vec::len), "cluster IPs", errors);
-        if errors.is_empty() {
-            given(spec.ip_families.as_ref().map_or(0, Vec::len), "IP families", errors);
-        }
-    }
-    let policy = spec.ip_family_policy.clone().unwrap_or_default();
-    if let Some(old) = old.filter(|old| policy != SINGLE && type_of(old) != "ExternalName") {
-        let gone = |new: &Option<Vec<String>>, old: &Option<Vec<String>>| {
-            let count = |list: &Option<Vec<String>>| list.as_ref().map_or(0, Vec::len);
-            count(old) == 2 && count(new) == 1
-        };
-        for (gone, what) in [
-            (gone(&spec.cluster_ips, &old.cluster_ips), "cluster IP"),
-            (gone(&spec.ip_families, &old.ip_families), "IP family"),
-        ] {
-            if gone {
-                let wrong = format!("must be 'SingleStack' to release the secondary {what}");
-                errors.invalid(&path.child("ipFamilyPolicy"), policy.as_str(), wrong);
+                errors.invalid(&policy_path, SINGLE, wrong);
             }
         }
-    }
-    // Going back to one family keeps the first of each list, unless the client changed the lists.
-    if let Some(old) = old.filter(|_| policy == SINGLE) {
-        let same = |a: &Option<Vec<String>>, b: &Option<Vec<String>>| {
-            a.clone().unwrap_or_default() == b.clone().unwrap_or_default()
-        };
-        let lists_changed = !same(&spec.cluster_ips, &old.cluster_ips) || !same(&spec.ip_families, &old.ip_families);
-        if !lists_changed && old.ip_family_policy.as_deref() != Some(SINGLE) {
-            if let Some(ips) = &mut spec.cluster_ips {
-                ips.truncate(1);
-            }
-            if let Some(families) = &mut spec.ip_families {
-                families.truncate(1);
-            }
-        }
-    }
-    if policy == REQUIRE_DUAL && !dual && !(headless && selectorless) {
-        let wrong = "this cluster is not configured for dual-stack services";
-        errors.invalid(&path.child("ipFamilyPolicy"), policy.as_str(), wrong);
     }
     let ips = spec.cluster_ips.clone().unwrap_or_default();
-    let mut families = spec.ip_families.clone().unwrap_or_default();
-    for (i, ip) in ips.iter().enumerate() {
-        let Some(family) = family(ip) else { continue };
-        if !headless && !configured.contains(&family) {
-            let wrong = format!("{family} is not configured on this cluster");
-            errors.invalid(&path.child("clusterIPs").index(i), ip.as_str(), wrong);
+    let families = spec.ip_families.get_or_insert_default();
+    for (i, family) in ips.iter().enumerate().map_while(|(i, ip)| Some((i, family(ip)?))) {
+        if i < families.len() {
+            continue;
         }
-        if families.len() == i {
+        if configured.contains(&family) {
             families.push(family.to_owned());
+        } else {
+            let wrong = format!("{family} is not configured on this cluster");
+            errors.invalid(&path.child("clusterIPs").index(i), check::value(&ips), wrong);
         }
     }
-    for (i, family) in families.iter().enumerate() {
-        let known = family == V4 || family == V6;
-        if known && !configured.contains(&family.as_str()) && !(headless && selectorless) {
+    if !errors.is_empty() {
+        return;
+    }
+    if !unselected_headless {
+        if policy == REQUIRE_DUAL && configured.len() < 2 {
+            errors.invalid(&policy_path, policy.as_str(), "this cluster is not configured for dual-stack services");
+        }
+        for (i, family) in families.iter().enumerate().filter(|(_, family)| !configured.contains(&family.as_str())) {
             errors.invalid(&path.child("ipFamilies").index(i), family.as_str(), "not configured on this cluster");
+        }
+        if !errors.is_empty() {
+            return;
         }
     }
     if families.is_empty() {
         families.push(default.to_owned());
     }
-    let wants_two = policy == PREFER_DUAL || policy == REQUIRE_DUAL;
-    if families.len() == 1 && wants_two && (dual || (headless && selectorless)) {
+    // Whoever brings endpoints of their own may have both families on any cluster.
+    if families.len() == 1 && policy != SINGLE && (configured.len() == 2 || unselected_headless) {
         families.push(if families[0] == V4 { V6 } else { V4 }.to_owned());
     }
-    spec.ip_families = Some(families);
+}
+
+fn count(list: &Option<Vec<String>>) -> usize {
+    list.as_ref().map_or(0, Vec::len)
+}
+
+/// Lists that are unset or empty are the same.
+fn same(a: &Option<Vec<String>>, b: &Option<Vec<String>>) -> bool {
+    a.as_deref().unwrap_or_default() == b.as_deref().unwrap_or_default()
+}
+
+/// A Service that prefers two families keeps what it has when the cluster gains or loses one: it
+/// changes only when somebody changes its policy or its lists.
+fn keeps_what_it_prefers(new: &ServiceSpec, old: &ServiceSpec) -> bool {
+    let prefers = |spec: &ServiceSpec| spec.ip_family_policy.as_deref() == Some(PREFER_DUAL);
+    type_of(new) == type_of(old)
+        && prefers(new)
+        && (prefers(old) || old.ip_family_policy.is_none())
+        && same(&new.cluster_ips, &old.cluster_ips)
+        && same(&new.ip_families, &old.ip_families)
+}
+
+/// Going back to one family keeps the first of each list that the client left as it was; a list that
+/// lost its second entry needs the policy that says so.
+fn release_the_second(spec: &mut ServiceSpec, old: &ServiceSpec, single: bool, errors: &mut FieldErrors) {
+    for (new, old, what) in [
+        (&mut spec.cluster_ips, &old.cluster_ips, "cluster IP"),
+        (&mut spec.ip_families, &old.ip_families, "IP family"),
+    ] {
+        let (had, has) = (count(old), count(new));
+        if single && same(new, old) {
+            new.iter_mut().for_each(|list| list.truncate(1));
+        } else if !single && has > 0 && has < had {
+            let wrong = format!("must be 'SingleStack' to release the secondary {what}");
+            let policy = spec.ip_family_policy.as_deref();
+            errors.invalid(&Path::new("spec").child("ipFamilyPolicy"), policy.unwrap_or_default(), wrong);
+        }
+    }
 }
 
 fn ports(spec: &ServiceSpec) -> impl Iterator<Item = &ServicePort> {
@@ -290,9 +302,8 @@ fn holds(spec: &ServiceSpec) -> Vec<Claim> {
         let ips = spec.cluster_ips.clone().filter(|ips| !ips.is_empty());
         let ips = ips.unwrap_or_else(|| spec.cluster_ip.clone().into_iter().collect());
         for (i, ip) in ips.iter().enumerate() {
-            if let Some(family) = family(ip) {
-                out.push(address_claim(i, Some(ip), family));
-            }
+            // What is no address is held as such: somebody has to be told.
+            out.push(address_claim(i, Some(ip), family(ip).unwrap_or(V4)));
         }
     }
     if needs_node_ports(spec) {

@@ -19,7 +19,7 @@ const TYPES: &[&str] = &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"
 const PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
 const POLICIES: &[&str] = &["Cluster", "Local"];
 const FAMILIES: &[&str] = &["IPv4", "IPv6"];
-const FAMILY_POLICIES: &[&str] = &["SingleStack", "PreferDualStack", "RequireDualStack"];
+const FAMILY_POLICIES: &[&str] = &["PreferDualStack", "RequireDualStack", "SingleStack"];
 const DISTRIBUTIONS: &[&str] = &["PreferClose", "PreferSameNode", "PreferSameZone"];
 const BALANCERS_ONLY: &str = "may only be used when `type` is 'LoadBalancer'";
 const SET_ONCE: &str = "may not change once set";
@@ -131,60 +131,71 @@ fn affinity(spec: &ServiceSpec, path: &Path, errors: &mut FieldErrors) {
 }
 
 fn addresses(spec: &ServiceSpec, path: &Path, errors: &mut FieldErrors) {
-    if type_of(spec) == "ExternalName" {
-        return;
+    if type_of(spec) != "ExternalName" {
+        given_addresses(spec, path, errors);
     }
-    let policy = spec.ip_family_policy.as_deref();
-    check::one_of(policy, FAMILY_POLICIES, &path.child("ipFamilyPolicy"), errors);
-    given_addresses(spec, path, errors);
 }
 
-/// The part of it that must hold before addresses are allocated.
+/// What must hold of addresses, families and policy, also before addresses are allocated.
 pub fn given_addresses(spec: &ServiceSpec, path: &Path, errors: &mut FieldErrors) {
     let families = spec.ip_families.as_deref().unwrap_or_default();
+    let ips = spec.cluster_ips.as_deref().unwrap_or_default();
+    let list = path.child("clusterIPs");
+    match (ips.first(), spec.cluster_ip.as_deref().filter(|ip| !ip.is_empty())) {
+        (None, Some(_)) => errors.required(&list, ""),
+        (Some(_), None) => {
+            errors.invalid(&list, check::value(&ips), "must be empty when `clusterIP` is not specified");
+        }
+        (Some(first), Some(ip)) if first != ip => {
+            errors.invalid(&list, check::value(&ips), "first value must match `clusterIP`");
+        }
+        _ => {}
+    }
     let mut seen = BTreeSet::new();
     for (i, family) in families.iter().enumerate() {
         let path = path.child("ipFamilies").index(i);
         if !FAMILIES.contains(&family.as_str()) {
             errors.not_supported(&path, family.as_str(), FAMILIES);
-        } else if !seen.insert(family) {
+        }
+        if !seen.insert(family) {
             errors.duplicate(&path, family.as_str());
         }
     }
-    let ips = spec.cluster_ips.as_deref().unwrap_or_default();
-    let path = path.child("clusterIPs");
-    match (ips.first(), spec.cluster_ip.as_deref().filter(|ip| !ip.is_empty())) {
-        (Some(_), None) => {
-            errors.invalid(&path, check::value(&ips), "must be empty when `clusterIP` is not specified");
+    let policy = spec.ip_family_policy.as_deref();
+    check::one_of_or_absent(policy, FAMILY_POLICIES, &path.child("ipFamilyPolicy"), errors);
+    let mut parsed = Vec::new();
+    for (i, ip) in ips.iter().enumerate() {
+        if i == 0 && is_none(ip) {
+            if ips.len() > 1 {
+                errors.invalid(&list, check::value(&ips), "'None' must be the first and only value");
+            }
+            continue;
         }
-        (Some(first), Some(ip)) if first != ip => {
-            errors.invalid(&path, check::value(&ips), "first value must match `clusterIP`");
+        match ip.parse::<IpAddr>() {
+            Err(_) => errors.invalid(&list.index(i), ip.as_str(), check::IP_ADDRESS),
+            Ok(address) => parsed.push(address),
         }
-        _ => {}
     }
     if ips.len() > 2 {
-        errors.invalid(&path, check::value(&ips), "may only hold up to 2 values");
+        errors.invalid(&list, check::value(&ips), "may only hold up to 2 values");
     }
-    if ips.len() > 1 && ips.iter().any(|ip| is_none(ip)) {
-        errors.invalid(&path, check::value(&ips), "'None' must be the first and only value");
+    // With one that is none, the places of the others say nothing.
+    if parsed.len() != ips.len() {
         return;
     }
-    let mut seen = BTreeSet::new();
-    for (i, ip) in ips.iter().enumerate().filter(|(_, ip)| !is_none(ip)) {
-        let path = path.index(i);
-        match ip.parse::<IpAddr>() {
-            Err(_) => errors.invalid(&path, ip.as_str(), check::IP_ADDRESS),
-            Ok(address) => {
-                let family = if address.is_ipv4() { "IPv4" } else { "IPv6" };
-                if !seen.insert(family) {
-                    let wrong = "may specify no more than one IP for each IP family";
-                    errors.invalid(&path, check::value(&ips), wrong);
-                }
-                if let Some(expected) = families.get(i).filter(|expected| expected.as_str() != family) {
-                    let wrong = format!("expected an {expected} value as indicated by `ipFamilies[{i}]`");
-                    errors.invalid(&path, ip.as_str(), wrong);
-                }
-            }
+    let both = parsed.iter().any(IpAddr::is_ipv4) && parsed.iter().any(IpAddr::is_ipv6);
+    if parsed.len() > 1 && !both {
+        errors.invalid(&list, check::value(&ips), "may specify no more than one IP for each IP family");
+    }
+    for (i, (address, family)) in parsed.iter().zip(families).enumerate() {
+        let expected = match family.as_str() {
+            "IPv4" => address.is_ipv4(),
+            "IPv6" => address.is_ipv6(),
+            _ => true,
+        };
+        if !expected {
+            let wrong = format!("expected an {family} value as indicated by `ipFamilies[{i}]`");
+            errors.invalid(&list.index(i), ips[i].as_str(), wrong);
         }
     }
 }

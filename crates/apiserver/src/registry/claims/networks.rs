@@ -20,7 +20,8 @@ pub(super) struct Networks {
 
 #[derive(Default)]
 struct Added {
-    by_name: BTreeMap<String, Vec<IpNet>>,
+    /// Every ServiceCIDR, and whether addresses may be taken from it.
+    by_name: BTreeMap<String, (Vec<IpNet>, bool)>,
     seen: Seen,
 }
 
@@ -34,22 +35,36 @@ impl Networks {
     /// # Errors
     /// When the cache does not catch up.
     pub(super) async fn of(&self, v6: bool) -> status::Result<Vec<IpNet>> {
+        self.select(|network, ready| ready && network.addr().is_ipv6() == v6).await
+    }
+
+    /// Every range there is, of both families, also those that are not ready or are to go: an address
+    /// in one of them is not a lost one.
+    ///
+    /// # Errors
+    /// When the cache does not catch up.
+    pub(super) async fn every(&self) -> status::Result<Vec<IpNet>> {
+        self.select(|_, _| true).await
+    }
+
+    async fn select(&self, wanted: impl Fn(&IpNet, bool) -> bool) -> status::Result<Vec<IpNet>> {
         self.objects.settle(SERVICE_CIDRS).await?;
         let mut added = self.added.lock();
         let mut seen = std::mem::take(&mut added.seen);
         for change in self.objects.changes(SERVICE_CIDRS, &mut seen) {
             match change {
-                Change::Put(object) if is_ready(&object) => {
-                    added.by_name.insert(meta::name(&object).to_owned(), networks(&object));
+                Change::Put(object) => {
+                    added.by_name.insert(meta::name(&object).to_owned(), (networks(&object), is_ready(&object)));
                 }
-                Change::Put(object) => drop(added.by_name.remove(meta::name(&object))),
                 Change::Gone { name, .. } => drop(added.by_name.remove(&name)),
             }
         }
         added.seen = seen;
+        let own = self.own.iter().map(|network| (network, true));
+        let others = added.by_name.values().flat_map(|(networks, ready)| networks.iter().map(|n| (n, *ready)));
         let mut out: Vec<IpNet> = Vec::new();
-        for network in self.own.iter().chain(added.by_name.values().flatten()) {
-            if network.addr().is_ipv6() == v6 && !out.contains(network) {
+        for (network, ready) in own.chain(others) {
+            if wanted(network, ready) && !out.contains(network) {
                 out.push(*network);
             }
         }

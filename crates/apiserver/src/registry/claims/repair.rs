@@ -1,228 +1,174 @@
-//! What a crash between a claim and its object left behind: planned purely, applied by
-//! compare-and-swap, so that several servers may repair at once.
+//! What a crash between a claim and its object left behind, and what others changed: planned purely,
+//! applied by compare-and-swap, so that several servers may repair at once, and told in events.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
+use ipnet::IpNet;
 use kinds::{AnyKind, ClaimKind};
 use serde_json::Value;
 use stdx::clock::{ClockExt, Instant};
 use stdx::shutdown::Stage;
-use storage::{Error, Page, RangeOptions};
+use storage::{Error, Op, Page, RangeOptions};
+use tokio::sync::Notify;
+use transport::SharedHandler;
 
-use super::{ADDRESSES, Claims, Owner, PORTS, key, owner_of};
+use super::plan::{GRACE, Needed, Stored, Suspects, Tale, World, plan};
+use super::{ADDRESSES, Claims, Expect, Owner, PORTS, Urgency, key, parent_of, tell};
 
-/// How long a claim may be without its object: the time a create may be under way.
-const GRACE: Duration = Duration::from_secs(60);
-
-/// Between looks while nothing is suspect; claims go wrong only when a server dies.
+/// Between looks while nothing is suspect; claims go wrong only when a server dies or somebody writes
+/// an IPAddress by hand, and that wakes.
 const CALM: Duration = Duration::from_secs(600);
+/// After what may have broken a claim: what else happens in the meantime is looked at with it.
+const GATHER: Duration = Duration::from_secs(1);
+/// How long what was told is remembered, as an event is.
+const TOLD: Duration = Duration::from_secs(3600);
 
-/// A claim that is stored.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Stored {
-    key: Bytes,
-    revision: u64,
-    /// `None`: not a Service's, and none of ours.
-    owner: Option<Owner>,
+/// The loop that repairs claims.
+pub struct Repair {
+    pub claims: Arc<Claims>,
+    /// The kind whose objects hold claims.
+    pub kind: &'static dyn AnyKind,
+    /// Where events are written.
+    pub door: SharedHandler,
+    /// Something happened that may have broken a claim.
+    pub touched: Arc<Notify>,
 }
 
-/// A claim that an object needs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Needed {
-    key: Bytes,
-    kind: ClaimKind,
-    owner: Owner,
-}
-
-/// Claims without an object, and when that was first seen.
-type Suspects = BTreeMap<(Bytes, u64), Instant>;
-
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Plan {
-    /// Claims nobody has needed for [`GRACE`].
-    free: Vec<(Bytes, u64)>,
-    /// Claims that should exist.
-    create: Vec<Needed>,
-    /// Two objects need the same: the one who has it not.
-    clashes: Vec<(Needed, Owner)>,
+/// What is remembered from one look to the next.
+#[derive(Default)]
+struct Memory {
     suspects: Suspects,
+    told: BTreeMap<Tale, Instant>,
 }
 
-/// Compares what is stored with what is needed, both of one revision.
-fn plan(stored: &[Stored], needed: &[Needed], suspects: &Suspects, now: Instant) -> Plan {
-    let mut plan = Plan::default();
-    let mut first: HashMap<&Bytes, &Needed> = HashMap::new();
-    let holder: HashMap<&Bytes, &Stored> = stored.iter().map(|claim| (&claim.key, claim)).collect();
-    let all: HashSet<(&Bytes, &Owner)> = needed.iter().map(|need| (&need.key, &need.owner)).collect();
-    for need in needed {
-        // Who holds it has it; else the first who needs it gets it.
-        let owner = match (holder.get(&need.key).and_then(|claim| claim.owner.as_ref()), first.get(&need.key)) {
-            (Some(owner), _) if all.contains(&(&need.key, owner)) => Some(owner),
-            (_, Some(other)) => Some(&other.owner),
-            _ => None,
-        };
-        match owner {
-            Some(owner) if *owner == need.owner => {}
-            Some(owner) => plan.clashes.push((need.clone(), owner.clone())),
-            None => {
-                first.insert(&need.key, need);
-                if !holder.contains_key(&need.key) {
-                    plan.create.push(need.clone());
-                }
-            }
-        }
-    }
-    for claim in stored {
-        let Some(owner) = &claim.owner else { continue };
-        if all.contains(&(&claim.key, owner)) {
-            continue;
-        }
-        let id = (claim.key.clone(), claim.revision);
-        let since = suspects.get(&id).copied().unwrap_or(now);
-        if now.since(since) >= GRACE {
-            plan.free.push(id);
-        } else {
-            plan.suspects.insert(id, since);
-        }
-    }
-    plan
-}
-
-impl Claims {
-    /// Repairs until the stage stops: soon again while something is suspect, else rarely. `kind` is
-    /// the kind whose objects hold claims.
-    pub async fn repair(self: Arc<Self>, kind: &'static dyn AnyKind, stage: Stage) {
-        let mut suspects = Suspects::new();
+impl Repair {
+    /// Repairs until the stage stops: soon again while something is suspect, else rarely.
+    pub async fn run(self, stage: Stage) {
+        let mut memory = Memory::default();
         loop {
-            match self.repair_once(kind, &mut suspects).await {
+            match self.once(&mut memory).await {
                 Ok(()) => {}
                 Err(Error::Closed(_)) => return,
                 Err(error) => tracing::warn!(%error, "claims were not repaired"),
             }
-            let pause = if suspects.is_empty() { CALM } else { GRACE };
+            let pause = if memory.suspects.is_empty() { CALM } else { GRACE };
+            let clock = &self.claims.clock;
+            let next = async {
+                tokio::select! {
+                    () = clock.sleep(pause) => {}
+                    () = self.touched.notified() => clock.sleep(GATHER).await,
+                }
+            };
             tokio::select! {
                 () = stage.stopped() => return,
-                () = self.clock.sleep(pause) => {}
+                () = next => {}
             }
         }
     }
 
-    async fn repair_once(&self, kind: &'static dyn AnyKind, suspects: &mut Suspects) -> Result<(), Error> {
+    async fn once(&self, memory: &mut Memory) -> Result<(), Error> {
+        let Self { claims, kind, .. } = self;
         let prefix = format!("/registry/{}/", kind.shape().prefix);
-        let objects = self.store.range(prefix.as_bytes(), RangeOptions::default()).await?;
-        // All of one revision: what is seen without its other half really is.
-        let options = RangeOptions { revision: Some(objects.revision), ..RangeOptions::default() };
-        let mut stored = Vec::new();
-        for prefix in [ADDRESSES, PORTS] {
-            let page = self.store.range(prefix.as_bytes(), options.clone()).await?;
-            stored.extend(page.entries.into_iter().map(|entry| Stored {
-                owner: owner_of(&entry),
-                revision: entry.mod_revision,
-                key: entry.key,
-            }));
-        }
-        let Some(needed) = needed(kind, &prefix, &objects) else {
-            tracing::error!("an object cannot be read, so claims are not repaired: it may hold some");
+        let Ok(ranges) = claims.networks.every().await else {
+            // What is in no range cannot be told while it is not known what ranges there are.
+            tracing::warn!("ServiceCIDRs cannot be read, so claims are not repaired");
             return Ok(());
         };
-        let plan = plan(&stored, &needed, suspects, self.clock.now());
-        for (key, revision) in plan.free {
-            tracing::warn!(?key, "freed a claim that no object holds");
-            self.free(key, revision).await;
+        let objects = claims.store.range(prefix.as_bytes(), RangeOptions::default()).await?;
+        // All of one revision: what is seen without its other half really is.
+        let options = RangeOptions { revision: Some(objects.revision), ..RangeOptions::default() };
+        let mut world = World { ports: claims.ports, ..World::default() };
+        for prefix in [ADDRESSES, PORTS] {
+            let page = claims.store.range(prefix.as_bytes(), options.clone()).await?;
+            world.stored.extend(page.entries.iter().map(|entry| stored(entry.key.clone(), entry)));
         }
-        for Needed { key, kind, owner } in plan.create {
-            tracing::warn!(?key, ?owner, "created a claim that was lost");
-            match self.create(&owner, &kind, key).await {
-                Ok(_) | Err(Error::Conflict { .. }) => {}
-                Err(error) => return Err(error),
+        if !gather(*kind, &prefix, &objects, &ranges, &mut world) {
+            tracing::error!("an object cannot be read, so claims are not repaired: it may hold some");
+            return Ok(());
+        }
+        let now = claims.clock.now();
+        let plan = plan(&world, &memory.suspects, now);
+        memory.told.retain(|tale, at| now.since(*at) < TOLD && plan.tales.contains(tale));
+        for tale in &plan.tales {
+            if !memory.told.contains_key(tale) {
+                memory.told.insert(tale.clone(), now);
+                tell::tell(self, tale, &prefix).await;
             }
         }
-        for (need, owner) in plan.clashes {
-            tracing::error!(key = ?need.key, loser = ?need.owner, ?owner, "two objects hold the same claim");
+        for (key, revision) in plan.free {
+            tracing::warn!(?key, "freed a claim that no object holds");
+            claims.free(key, revision).await;
         }
-        *suspects = plan.suspects;
+        for (revision, need) in plan.replace {
+            tracing::warn!(key = ?need.key, owner = ?need.owner, "a claim was another's");
+            let value = claims.value(&need.owner, &need.kind, &need.key).into();
+            let expect = Expect::At(revision);
+            claims.put(Op::Put { key: need.key, value, expect, urgency: Urgency::Now }).await?;
+        }
+        for Needed { key, kind, owner, .. } in plan.create {
+            tracing::warn!(?key, ?owner, "created a claim that was lost");
+            let value = claims.value(&owner, &kind, &key).into();
+            claims.put(Op::Put { key, value, expect: Expect::Absent, urgency: Urgency::Now }).await?;
+        }
+        memory.suspects = plan.suspects;
         Ok(())
     }
 }
 
-/// What the stored objects hold; `None` when one of them cannot be read.
-fn needed(kind: &dyn AnyKind, prefix: &str, objects: &Page) -> Option<Vec<Needed>> {
-    let mut needed = Vec::new();
-    for entry in &objects.entries {
-        let object: Value = serde_json::from_slice(&entry.value).ok()?;
-        let path = std::str::from_utf8(entry.key.get(prefix.len()..)?).ok()?;
-        let (namespace, name) = path.rsplit_once('/').unwrap_or(("", path));
-        let owner = Owner { namespace: namespace.to_owned(), name: name.to_owned() };
-        for claim in kind.held(&object).ok()? {
-            if let Some(key) = claim.wanted.as_deref().and_then(|wanted| key(&claim.kind, wanted)) {
-                needed.push(Needed { key, kind: claim.kind, owner: owner.clone() });
-            }
+impl Claims {
+    /// Somebody who was faster is right as well: the next look shows it.
+    async fn put(&self, op: Op) -> Result<(), Error> {
+        match self.store.commit(op).await {
+            Ok(_) | Err(Error::Conflict { .. }) => Ok(()),
+            Err(error) => Err(error),
         }
     }
-    Some(needed)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+fn stored(key: bytes::Bytes, entry: &storage::Entry) -> Stored {
+    let parent = parent_of(entry);
+    let (ours, labelled) = if key.starts_with(PORTS.as_bytes()) {
+        (true, true)
+    } else {
+        let object: Value = serde_json::from_slice(&entry.value).unwrap_or_default();
+        let label = |name: &str| object["metadata"]["labels"][name].as_str();
+        let ours = label("ipaddress.kubernetes.io/managed-by") == Some("ipallocator.k8s.io");
+        let family = if key[ADDRESSES.len()..].contains(&b':') { "IPv6" } else { "IPv4" };
+        (ours, ours && label("ipaddress.kubernetes.io/ip-family") == Some(family))
+    };
+    Stored { key, revision: entry.mod_revision, parent, ours, labelled }
+}
 
-    fn at(seconds: u64) -> Instant {
-        Instant(Duration::from_secs(seconds))
+/// Adds what the stored objects hold; false when one of them cannot be read.
+fn gather(kind: &dyn AnyKind, prefix: &str, objects: &Page, ranges: &[IpNet], world: &mut World) -> bool {
+    for entry in &objects.entries {
+        let Ok(object) = serde_json::from_slice::<Value>(&entry.value) else { return false };
+        let path = entry.key.get(prefix.len()..).and_then(|path| std::str::from_utf8(path).ok());
+        let (Some(path), Ok(held)) = (path, kind.held(&object)) else { return false };
+        let (namespace, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let owner = Owner { namespace: namespace.to_owned(), name: name.to_owned() };
+        for claim in held {
+            let Some(wanted) = claim.wanted else { continue };
+            let Some(key) = key(&claim.kind, &wanted) else {
+                world.unreadable.push((owner.clone(), wanted));
+                continue;
+            };
+            let prefix = if matches!(claim.kind, ClaimKind::ClusterIp { .. }) { ADDRESSES } else { PORTS };
+            let number = String::from_utf8_lossy(&key[prefix.len()..]).into_owned();
+            let outside = match claim.kind {
+                ClaimKind::ClusterIp { .. } => {
+                    number.parse().is_ok_and(|at: IpAddr| !ranges.iter().any(|range| range.contains(&at)))
+                }
+                ClaimKind::NodePort { .. } => {
+                    number.parse::<u16>().is_ok_and(|port| !(world.ports.0..=world.ports.1).contains(&port))
+                }
+            };
+            world.needed.push(Needed { key, kind: claim.kind, number, owner: owner.clone(), outside });
+        }
+        world.owners.insert(owner);
     }
-
-    fn owner(name: &str) -> Owner {
-        Owner { namespace: "default".into(), name: name.into() }
-    }
-
-    fn stored(key: &'static str, owner_name: &str) -> Stored {
-        Stored { key: key.into(), revision: 1, owner: Some(owner(owner_name)) }
-    }
-
-    fn need(key: &'static str, owner_name: &str) -> Needed {
-        Needed { key: key.into(), kind: ClaimKind::NodePort { protocol: "TCP" }, owner: owner(owner_name) }
-    }
-
-    #[test]
-    fn what_matches_is_left_alone() {
-        let found = plan(&[stored("1", "a")], &[need("1", "a")], &Suspects::new(), at(100));
-        assert_eq!(found, Plan::default());
-        let foreign = Stored { owner: None, ..stored("2", "") };
-        assert_eq!(plan(&[foreign], &[], &Suspects::new(), at(100)), Plan::default());
-    }
-
-    #[test]
-    fn a_claim_without_an_object_is_freed_after_its_grace() {
-        let claims = [stored("1", "a")];
-        let first = plan(&claims, &[], &Suspects::new(), at(100));
-        assert!(first.free.is_empty() && first.suspects.len() == 1);
-        let second = plan(&claims, &[], &first.suspects, at(159));
-        assert!(second.free.is_empty() && second.suspects == first.suspects);
-        let third = plan(&claims, &[], &second.suspects, at(160));
-        assert_eq!(third.free, [(Bytes::from("1"), 1)]);
-        // Taken anew in between: its time begins anew.
-        let again = [Stored { revision: 2, ..stored("1", "a") }];
-        assert!(plan(&again, &[], &second.suspects, at(160)).free.is_empty());
-    }
-
-    #[test]
-    fn a_lost_claim_is_created_once_and_clashes_are_told() {
-        let found = plan(&[], &[need("1", "a"), need("1", "b"), need("2", "b")], &Suspects::new(), at(0));
-        assert_eq!(found.create, [need("1", "a"), need("2", "b")]);
-        assert_eq!(found.clashes, [(need("1", "b"), owner("a"))]);
-        // Who holds it keeps it, also when another comes first.
-        let found = plan(&[stored("1", "b")], &[need("1", "a"), need("1", "b")], &Suspects::new(), at(0));
-        assert_eq!((found.create.len(), found.clashes), (0, vec![(need("1", "a"), owner("b"))]));
-    }
-
-    #[test]
-    fn a_claim_of_a_dead_owner_is_freed_before_its_successor_gets_it() {
-        let (claims, needs) = ([stored("1", "dead")], [need("1", "a")]);
-        let found = plan(&claims, &needs, &Suspects::new(), at(0));
-        assert!(found.create.is_empty() && found.clashes.is_empty() && found.suspects.len() == 1);
-        assert_eq!(plan(&claims, &needs, &found.suspects, at(60)).free.len(), 1);
-        assert_eq!(plan(&[], &needs, &Suspects::new(), at(61)).create, needs);
-    }
+    true
 }

@@ -223,6 +223,22 @@ async fn only_the_owner_releases() {
     world.claims.release(&owner("web"), &claims).await;
 }
 
+/// A door that shows what is written through it.
+#[derive(Clone, Default)]
+struct Showing(Arc<parking_lot::Mutex<Vec<Value>>>);
+
+impl transport::Handler for Showing {
+    fn call(&self, request: transport::Request) -> transport::Responding {
+        use http_body_util::BodyExt;
+        let shown = self.0.clone();
+        Box::pin(async move {
+            let bytes = request.into_body().collect().await.expect("a body").to_bytes();
+            shown.lock().push(serde_json::from_slice(&bytes).expect("JSON"));
+            Ok(http::Response::new(transport::full("{}")))
+        })
+    }
+}
+
 #[tokio::test]
 async fn a_crash_is_repaired() {
     let world = world(&["10.0.0.0/24"], (30000, 32767));
@@ -243,7 +259,14 @@ async fn a_crash_is_repaired() {
     world.store.commit(put).await.expect("commits");
 
     let stage = Stage::new();
-    stage.spawn(world.claims.clone().repair(kind, stage.clone()));
+    let door = Showing::default();
+    let repair = repair::Repair {
+        claims: world.claims.clone(),
+        kind,
+        door: Arc::new(door.clone()),
+        touched: Arc::new(tokio::sync::Notify::new()),
+    };
+    stage.spawn(repair.run(stage.clone()));
     let until = async |expected: &[&str]| {
         while world.keys().await != expected {
             tokio::task::yield_now().await;
@@ -263,5 +286,20 @@ async fn a_crash_is_repaired() {
     world.clock.advance(Duration::from_secs(60));
     until(&["ipaddresses/10.0.0.7", "pintle/nodeports/30007", "services/specs/default/web"]).await;
     stage.stop();
+    let mut tales = Vec::new();
+    for event in door.0.lock().iter() {
+        assert_eq!((&event["type"], &event["kind"]), (&json!("Warning"), &json!("Event")));
+        let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+        tales.push(format!("{} {} {}", text("/regarding/name"), text("/reason"), text("/reportingController")));
+        assert!(text("/metadata/name").starts_with(&text("/regarding/name")));
+    }
+    assert_eq!(
+        tales,
+        [
+            "web ClusterIPNotAllocated ipallocator-repair-controller",
+            "web PortNotAllocated portallocator-repair-controller",
+            "10.0.0.9 IPAddressNotAllocated ipallocator-repair-controller",
+        ]
+    );
     assert!(world.take("late", &[address(Some("10.0.0.7"))]).now_or_never().is_some_and(|taken| taken.is_err()));
 }
