@@ -3,7 +3,7 @@
 use std::fmt;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodCondition};
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodCondition, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::resources::{self, Resources};
@@ -103,32 +103,53 @@ fn of_container(container: &Container, side: Side) -> Resources {
     list.map(resources::parse).unwrap_or_default()
 }
 
-/// While a resize is under way the node still holds what it gave before: the larger counts.
-fn held(pod: &Pod, container: &Container, asked: &mut Resources) {
-    let Some(status) = pod.status.as_ref() else { return };
+/// Whose word counts while a resize is under way.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Told {
+    /// What is wished for.
+    Spec,
+    /// What the node has agreed to.
+    Allocated,
+    /// What the runtime has.
+    Actuated,
+}
+
+/// True when the node has said that it will never grant the resize.
+fn is_resize_infeasible(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let pending = conditions.into_iter().find(|condition| condition.type_ == "PodResizePending");
+    pending.is_some_and(|condition| condition.reason.as_deref() == Some("Infeasible"))
+}
+
+fn status_of<'a>(pod: &'a Pod, container: &Container) -> Option<&'a ContainerStatus> {
+    let status = pod.status.as_ref()?;
     let all = status.container_statuses.iter().chain(&status.init_container_statuses).flatten();
-    let of_this = |s: &&ContainerStatus| s.name == container.name;
-    let Some(status) = all.into_iter().find(of_this) else { return };
-    let actual = status.resources.as_ref().and_then(|r| r.requests.as_ref());
-    for list in [actual, status.allocated_resources.as_ref()].into_iter().flatten() {
-        resources::max(asked, &resources::parse(list));
+    all.into_iter().find(|status| status.name == container.name)
+}
+
+/// What one container has, or asks for; nothing where only the wish is known and it will not be granted.
+fn as_told(pod: &Pod, container: &Container, side: Side, told: Told, infeasible: bool) -> Resources {
+    if told != Told::Spec {
+        let status = status_of(pod, container);
+        let actual = status.filter(|_| told == Told::Actuated).and_then(|status| status.resources.as_ref());
+        let known = match side {
+            Side::Requests => actual
+                .and_then(|r| r.requests.as_ref())
+                .or_else(|| status.and_then(|status| status.allocated_resources.as_ref())),
+            Side::Limits => actual.and_then(|r| r.limits.as_ref()),
+        };
+        match known {
+            Some(list) => return resources::parse(list),
+            None if infeasible => return Resources::new(),
+            None => {}
+        }
     }
+    of_container(container, side)
 }
 
 /// Containers run together, init containers one after another beside the sidecars started before
-/// them: the pod needs the larger of the two sums, and its overhead.
-fn effective(pod: &Pod, side: Side, at_least: &Resources) -> Resources {
-    let Some(spec) = pod.spec.as_ref() else { return Resources::new() };
-    let of = |container: &Container| {
-        let mut asked = of_container(container, side);
-        if matches!(side, Side::Requests) {
-            held(pod, container, &mut asked);
-        }
-        for (name, amount) in at_least {
-            asked.entry(name.clone()).or_insert(*amount);
-        }
-        asked
-    };
+/// them: the pod needs the larger of the two sums.
+fn together(spec: &PodSpec, of: impl Fn(&Container) -> Resources) -> Resources {
     let mut together = Resources::new();
     for container in &spec.containers {
         resources::add(&mut together, &of(container));
@@ -145,23 +166,72 @@ fn effective(pod: &Pod, side: Side, at_least: &Resources) -> Resources {
         resources::max(&mut starting, &at_its_turn);
     }
     resources::max(&mut together, &starting);
+    together
+}
+
+/// What the pod as a whole is given.
+fn of_whole_pod(spec: &PodSpec, side: Side) -> Resources {
     let whole_pod = spec.resources.as_ref();
     let whole_pod = match side {
         Side::Requests => whole_pod.and_then(|r| r.requests.as_ref()),
         Side::Limits => whole_pod.and_then(|r| r.limits.as_ref()),
     };
-    if let Some(list) = whole_pod {
-        together.extend(resources::parse(list));
+    whole_pod.map(resources::parse).unwrap_or_default()
+}
+
+/// While a resize is under way the node still holds what it gave before, so that the largest of what
+/// is wished for, agreed to and had counts; a wish that will never be granted does not. And overhead.
+fn effective(pod: &Pod, side: Side, at_least: &Resources) -> Resources {
+    let Some(spec) = pod.spec.as_ref() else { return Resources::new() };
+    let infeasible = is_resize_infeasible(pod);
+    let sum = |told: Told| {
+        together(spec, |container| {
+            let mut asked = as_told(pod, container, side, told, infeasible);
+            for (name, amount) in at_least {
+                asked.entry(name.clone()).or_insert(*amount);
+            }
+            asked
+        })
+    };
+    let statuses = pod.status.iter().flat_map(|s| s.container_statuses.iter().chain(&s.init_container_statuses));
+    let is_said = statuses.flatten().any(|status| status.resources.is_some() || status.allocated_resources.is_some());
+    let mut whole = if infeasible { Resources::new() } else { sum(Told::Spec) };
+    if is_said || infeasible {
+        let more: &[Told] = match side {
+            Side::Requests => &[Told::Allocated, Told::Actuated],
+            Side::Limits => &[Told::Actuated],
+        };
+        more.iter().for_each(|told| resources::max(&mut whole, &sum(*told)));
     }
+    whole.extend(of_whole_pod(spec, side));
     if let Some(overhead) = &spec.overhead {
         let mut overhead = resources::parse(overhead);
         if matches!(side, Side::Limits) {
             // Overhead raises a limit; where there is none it sets none.
-            overhead.retain(|name, _| together.contains_key(name));
+            overhead.retain(|name, _| whole.contains_key(name));
         }
-        resources::add(&mut together, &overhead);
+        resources::add(&mut whole, &overhead);
     }
-    together
+    whole
+}
+
+/// What is wished for of cpu, memory and the rest, whatever the node has given so far, and without what
+/// running a pod costs beside: requests, then limits.
+pub fn wished(pod: &Pod) -> [Resources; 2] {
+    [Side::Requests, Side::Limits].map(|side| {
+        let Some(spec) = pod.spec.as_ref() else { return Resources::new() };
+        let mut whole = together(spec, |container| of_container(container, side));
+        let given = of_whole_pod(spec, side);
+        whole.extend(given.into_iter().filter(|(name, _)| matches!(name.as_str(), "cpu" | "memory")));
+        whole
+    })
+}
+
+/// True when the pod as a whole is given cpu, memory or huge pages.
+pub fn has_resources_of_its_own(pod: &Pod) -> bool {
+    let of_it = |name: &String| matches!(name.as_str(), "cpu" | "memory") || name.starts_with("hugepages-");
+    let Some(spec) = pod.spec.as_ref() else { return false };
+    [Side::Requests, Side::Limits].into_iter().any(|side| of_whole_pod(spec, side).keys().any(of_it))
 }
 
 /// What the pod needs of a node.

@@ -239,3 +239,124 @@ async fn a_limit_range_fills_and_bounds() {
             .contains("exceeded quota: q, requested: requests.cpu=1")
     );
 }
+
+#[tokio::test]
+async fn custom_resources_are_counted_by_their_full_name() {
+    use common::custom::{self, DEFINITIONS};
+    let server = server().await;
+    custom::establish(&server, &custom::cron_tabs()).await;
+    quota(&server, "q", json!({"hard": {"count/crontabs.stable.example.com": "2"}})).await;
+    let tabs = "/apis/stable.example.com/v1/namespaces/default/crontabs";
+    let make = async |name: &str| server.root.post(tabs, &custom::cron_tab(name)).await;
+    make("a").await.ok();
+    make("b").await.ok();
+    assert_eq!(used(&server, "q").await, json!({"count/crontabs.stable.example.com": "2"}));
+    assert_eq!(
+        make("c").await.failure(),
+        "403 Forbidden: crontabs.stable.example.com \"c\" is forbidden: exceeded quota: q, requested: \
+         count/crontabs.stable.example.com=1, used: count/crontabs.stable.example.com=2, limited: \
+         count/crontabs.stable.example.com=2"
+    );
+    // An update takes nothing, a deletion gives back, and so does the end of the definition.
+    server.root.patch("merge", &format!("{tabs}/a"), &json!({"spec": {"replicas": 3}})).await.ok();
+    server.root.delete(&format!("{tabs}/a")).await.ok();
+    until(&server, "q", |status| status["used"]["count/crontabs.stable.example.com"] == "1").await;
+    make("c").await.ok();
+    server.root.delete(&format!("{DEFINITIONS}/crontabs.stable.example.com")).await.ok();
+    until(&server, "q", |status| status["used"]["count/crontabs.stable.example.com"].as_str() != Some("2")).await;
+}
+
+#[tokio::test]
+async fn devices_are_counted_by_class() {
+    let server = server().await;
+    let class = json!({"metadata": {"name": "gpu"}, "spec": {"extendedResourceName": "example.com/gpu"}});
+    server.root.post("/apis/resource.k8s.io/v1/deviceclasses", &class).await.ok();
+    let hard = json!({
+        "count/resourceclaims.resource.k8s.io": "5", "gpu.deviceclass.resource.k8s.io/devices": "3",
+        "requests.deviceclass.resource.kubernetes.io/gpu": "9",
+    });
+    quota(&server, "q", json!({"hard": hard})).await;
+    let claim = |name: &str, count: i64| {
+        let exactly = json!({"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": count});
+        json!({"metadata": {"name": name}, "spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}})
+    };
+    let claims = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
+    server.root.post(claims, &claim("a", 2)).await.ok();
+    assert_eq!(
+        used(&server, "q").await,
+        json!({"count/resourceclaims.resource.k8s.io": "1", "gpu.deviceclass.resource.k8s.io/devices": "2",
+            "requests.deviceclass.resource.kubernetes.io/gpu": "2"})
+    );
+    assert_eq!(
+        server.root.post(claims, &claim("b", 2)).await.failure(),
+        "403 Forbidden: resourceclaims.resource.k8s.io \"b\" is forbidden: exceeded quota: q, requested: \
+         gpu.deviceclass.resource.k8s.io/devices=2, used: gpu.deviceclass.resource.k8s.io/devices=2, limited: \
+         gpu.deviceclass.resource.k8s.io/devices=3"
+    );
+    server.root.post(claims, &claim("b", 1)).await.ok();
+    server.root.delete(&format!("{claims}/a")).await.ok();
+    until(&server, "q", |status| status["used"]["gpu.deviceclass.resource.k8s.io/devices"] == "1").await;
+}
+
+#[tokio::test]
+async fn a_resize_is_charged_and_judged() {
+    let server = server().await;
+    quota(&server, "q", json!({"hard": {"requests.cpu": "1", "limits.cpu": "4"}})).await;
+    let asks = |cpu: &str| json!({"requests": {"cpu": cpu}, "limits": {"cpu": "2"}});
+    make(&server, "pods", &pod("p", asks("400m"))).await.ok();
+    let pods = format!("{SPACE}/pods");
+    let of = |resources: Value| json!({"spec": {"containers": [{"name": "c", "resources": resources}]}});
+    let resize =
+        async |cpu: &str| server.root.patch("strategic-merge", &format!("{pods}/p/resize"), &of(asks(cpu))).await;
+    resize("900m").await.ok();
+    assert_eq!(used(&server, "q").await["requests.cpu"], "900m");
+    assert_eq!(
+        resize("1100m").await.failure(),
+        "403 Forbidden: pods \"p\" is forbidden: exceeded quota: q, requested: requests.cpu=200m, used: \
+         requests.cpu=900m, limited: requests.cpu=1"
+    );
+    // What the node still holds counts until it is given back.
+    let held = json!({"status": {"containerStatuses": [{"name": "c", "image": "i", "imageID": "", "ready": true, "restartCount": 0,
+        "state": {"running": {}}, "resources": asks("900m"), "allocatedResources": {"cpu": "900m"}}]}});
+    server.root.patch("strategic-merge", &format!("{pods}/p/status"), &held).await.ok();
+    resize("100m").await.ok();
+    assert_eq!(used(&server, "q").await["requests.cpu"], "900m");
+    // The bounds of a range hold for it, too.
+    let range = json!({"metadata": {"name": "r"}, "spec": {"limits": [{"type": "Pod", "min": {"cpu": "200m"}}]}});
+    server.root.post(&format!("{SPACE}/limitranges"), &range).await.ok();
+    assert_eq!(
+        resize("150m").await.failure(),
+        "403 Forbidden: pods \"p\" is forbidden: minimum cpu usage per Pod is 200m, but request is 150m"
+    );
+    // Into another scope: charged there.
+    let scoped = json!({"hard": {"pods": "0"}, "scopes": ["Terminating"]});
+    quota(&server, "ending", scoped).await;
+    let end = json!({"spec": {"activeDeadlineSeconds": 600}});
+    assert_eq!(
+        server.root.patch("merge", &format!("{pods}/p"), &end).await.failure(),
+        "403 Forbidden: pods \"p\" is forbidden: exceeded quota: ending, requested: pods=1, used: pods=0, limited: pods=0"
+    );
+}
+
+#[tokio::test]
+async fn what_a_pod_is_given_as_a_whole_needs_no_words_from_its_containers() {
+    let server = server().await;
+    quota(&server, "q", json!({"hard": {"requests.cpu": "1", "requests.memory": "1Gi"}})).await;
+    let mut whole = pod("whole", json!({}));
+    whole["spec"]["resources"] = json!({"requests": {"cpu": "500m"}});
+    make(&server, "pods", &whole).await.ok();
+    assert_eq!(used(&server, "q").await["requests.cpu"], "500m");
+    // Two containers with one mistake are told it once.
+    let range = json!({"metadata": {"name": "r"}, "spec": {"limits": [{"type": "Container", "max": {"cpu": "1"},
+        "default": {"cpu": "1"}, "defaultRequest": {"cpu": "100m", "memory": "1Mi"}}]}});
+    server.root.post(&format!("{SPACE}/limitranges"), &range).await.ok();
+    let big = json!({"requests": {"cpu": "100m"}, "limits": {"cpu": "2"}});
+    let mut two = pod("two", big.clone());
+    two["spec"]["containers"] = json!([
+        {"name": "a", "image": "i", "resources": big}, {"name": "b", "image": "i", "resources": big}
+    ]);
+    assert_eq!(
+        make(&server, "pods", &two).await.failure(),
+        "403 Forbidden: pods \"two\" is forbidden: maximum cpu usage per Container is 1, but limit is 2"
+    );
+}

@@ -254,13 +254,8 @@ fn judge_pod(pod: &Pod, items: &[LimitRangeItem]) -> Vec<String> {
                 }
             }
             "Pod" => {
-                let mut pod = pod.clone();
-                // What running it costs beside is nobody's wish.
-                if let Some(spec) = &mut pod.spec {
-                    spec.overhead = None;
-                }
-                let requests = api::pod::effective_requests(&pod);
-                Asking { requests, limits: api::pod::effective_limits(&pod) }.judge(item, &mut out);
+                let [requests, limits] = api::pod::wished(pod);
+                Asking { requests, limits }.judge(item, &mut out);
             }
             _ => {}
         }
@@ -285,6 +280,21 @@ fn judge_claim(claim: &PersistentVolumeClaim, items: &[LimitRangeItem]) -> Vec<S
     out
 }
 
+/// All mistakes as one text, each once: containers with the same mistake are told it together.
+fn told(wrong: Vec<String>) -> Option<String> {
+    let mut once: Vec<String> = Vec::new();
+    for one in wrong {
+        if !once.contains(&one) {
+            once.push(one);
+        }
+    }
+    match once.as_slice() {
+        [] => None,
+        [one] => Some(one.clone()),
+        many => Some(format!("[{}]", many.join(", "))),
+    }
+}
+
 #[async_trait]
 impl Plugin for LimitRanger {
     fn name(&self) -> &'static str {
@@ -307,12 +317,9 @@ impl Plugin for LimitRanger {
             } else {
                 Pod::deserialize(object).map(|pod| judge_pod(&pod, &items))
             };
-            let why = match wrong.map_err(status::Status::internal)?.as_slice() {
-                [] => continue,
-                [one] => one.clone(),
-                many => format!("[{}]", many.join(", ")),
-            };
-            return Err(a.forbidden(Some(object), why));
+            if let Some(why) = told(wrong.map_err(status::Status::internal)?) {
+                return Err(a.forbidden(Some(object), why));
+            }
         }
         Ok(())
     }

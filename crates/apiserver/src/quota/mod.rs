@@ -22,7 +22,6 @@ use std::sync::Arc;
 
 use api::resources::Resources;
 use futures::future::BoxFuture;
-use kinds::Verb;
 use machinery::meta;
 use machinery::status::{self, Status};
 use parking_lot::Mutex;
@@ -122,7 +121,18 @@ fn counted(write: &Write<'_>) -> Option<Counted> {
     if write.namespace.is_empty() || !shape.is_namespaced() {
         return None;
     }
-    usage::counted(shape.group, shape.plural)
+    counted_as(write.server, shape.group, shape.plural)
+}
+
+/// The same by name, with the device classes where they matter.
+fn counted_as(server: &ApiServer, group: &str, plural: &str) -> Option<Counted> {
+    let counted = usage::counted(group, plural)?;
+    if !counted.depends_on_classes() {
+        return Some(counted);
+    }
+    let Some(classes) = server.cachers.find("resource.k8s.io", "deviceclasses") else { return Some(counted) };
+    let snapshot = classes.snapshot();
+    Some(counted.with_classes(snapshot.objects().values().filter_map(|slot| slot.object.value().ok())))
 }
 
 /// Charges a write to the quotas of its namespace, all or none. A dry run is judged alike and charged to
@@ -132,7 +142,6 @@ fn counted(write: &Write<'_>) -> Option<Counted> {
 /// 403 when a quota has no room.
 pub fn charge<'a>(
     write: &'a Write<'_>,
-    verb: Verb,
     old: Option<&'a Value>,
     new: &'a Value,
 ) -> BoxFuture<'a, status::Result<Charge>> {
@@ -144,7 +153,7 @@ pub fn charge<'a>(
         if found.is_empty() {
             return Ok(Charge::default());
         }
-        let Some(counted) = counted(write).filter(|c| c.is_charged(verb == Verb::Create, write.subresource)) else {
+        let Some(counted) = counted(write).filter(|c| c.is_charged(old, new, write.subresource)) else {
             return Ok(Charge::default());
         };
         let now = write.server.clock.wall();

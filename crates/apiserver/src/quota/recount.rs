@@ -13,7 +13,7 @@ use stdx::ClockExt;
 use stdx::shutdown::Stage;
 
 use super::decide::{self, Quota};
-use super::{Sums, quotas_of, resource, usage};
+use super::{Sums, counted_as, quotas_of, resource};
 use crate::audit::causes::Causes;
 use crate::bootstrap;
 use crate::registry::store::{self, Depth, Write};
@@ -79,7 +79,7 @@ async fn count(server: &ApiServer, namespace: &str) -> status::Result<()> {
         if shape.keep == Keep::Virtual || resource.kind.stored_as().is_some() {
             continue;
         }
-        let Some(counted) = usage::counted(shape.group, shape.plural) else { continue };
+        let Some(counted) = counted_as(server, shape.group, shape.plural) else { continue };
         let tracked = |quota: &Quota| quota.wanted.keys().any(|name| counted.tracks(name));
         if found.iter().any(tracked) {
             resource.settle(None).await?;

@@ -4,6 +4,7 @@
 //!  a Pod asking for 500m    count/pods 1, pods 1, cpu 500m, requests.cpu 500m
 //!  a Service of type NodePort with two ports   count/services 1, services 1, services.nodeports 2
 //!  a Deployment             count/deployments.apps 1
+//!  a ResourceClaim of two devices   count/resourceclaims.resource.k8s.io 1, CLASS.deviceclass.resource.k8s.io/devices 2
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,6 +13,7 @@ use api::resources::{self, Resources};
 use api::types::core::v1::{Container, PersistentVolumeClaim, Pod, PodAffinityTerm, ResourceRequirements};
 use jiff::{SignedDuration, Timestamp};
 use kinds::resources as names;
+use machinery::meta;
 use machinery::quantity::{Format, Quantity};
 use serde::Deserialize;
 use serde_json::Value;
@@ -22,6 +24,7 @@ enum Measure {
     Pods,
     Services,
     Claims,
+    Devices,
     /// Nothing but their number.
     Number,
 }
@@ -34,6 +37,8 @@ pub struct Counted {
     count: String,
     /// The older name of the same, for some of the core group.
     alias: &'static str,
+    /// Names of extended resources by the device class that stands for them.
+    extended: BTreeMap<String, String>,
 }
 
 const ALIASES: &[&str] =
@@ -54,6 +59,12 @@ const OF_PODS: &[&str] = &[
 /// A quota on one of these demands that every container names its amount.
 const NAMED: &[&str] = &["cpu", "limits.cpu", "limits.memory", "memory", "requests.cpu", "requests.memory"];
 const BY_CLASS: &str = ".storageclass.storage.k8s.io/";
+/// Devices of a class.
+const OF_CLASS: &str = ".deviceclass.resource.k8s.io/devices";
+/// The same for a class that stands for an extended resource.
+const IMPLICIT: &str = "requests.deviceclass.resource.kubernetes.io/";
+/// What a claim for all devices counts as: as many as one can be given.
+const ALL_DEVICES: i64 = 32;
 const OF_CLAIMS: &[&str] = &["persistentvolumeclaims", "requests.storage"];
 
 /// How a resource's objects are counted; `None` for those that are not.
@@ -65,11 +76,12 @@ pub fn counted(group: &str, plural: &str) -> Option<Counted> {
         ("", "pods") => Measure::Pods,
         ("", "services") => Measure::Services,
         ("", "persistentvolumeclaims") => Measure::Claims,
+        ("resource.k8s.io", "resourceclaims") => Measure::Devices,
         _ => Measure::Number,
     };
     let count = if group.is_empty() { format!("count/{plural}") } else { format!("count/{plural}.{group}") };
     let alias = ALIASES.iter().find(|alias| group.is_empty() && **alias == plural).copied().unwrap_or_default();
-    Some(Counted { measure, count, alias })
+    Some(Counted { measure, count, alias, extended: BTreeMap::new() })
 }
 
 fn one() -> Quantity {
@@ -77,11 +89,28 @@ fn one() -> Quantity {
 }
 
 impl Counted {
-    /// True when a write may take more than before: `create` says of what kind it is.
-    pub fn is_charged(&self, create: bool, subresource: &str) -> bool {
+    /// True when device classes say what more these objects count as.
+    pub fn depends_on_classes(&self) -> bool {
+        self.measure == Measure::Devices
+    }
+
+    /// With the device classes there are.
+    #[must_use]
+    pub fn with_classes(mut self, classes: impl Iterator<Item = Value>) -> Self {
+        let name_of =
+            |class: &Value| class.pointer("/spec/extendedResourceName").and_then(Value::as_str).map(str::to_owned);
+        self.extended = classes.filter_map(|class| Some((meta::name(&class).to_owned(), name_of(&class)?))).collect();
+        self
+    }
+
+    /// True when a write may take more than before; `old` is what an update replaces.
+    pub fn is_charged(&self, old: Option<&Value>, new: &Value, subresource: &str) -> bool {
+        let create = old.is_none();
         match (&self.measure, subresource) {
             (_, "") if create => true,
-            (Measure::Services | Measure::Claims, "") => true,
+            // Into another scope.
+            (Measure::Pods, "") => old.is_some_and(|old| ends(old) != ends(new)),
+            (Measure::Services | Measure::Claims | Measure::Devices, "") => true,
             (Measure::Pods, "resize") | (Measure::Claims, "status") => !create,
             _ => false,
         }
@@ -94,6 +123,12 @@ impl Counted {
         }
         match self.measure {
             Measure::Number => false,
+            Measure::Devices => {
+                let stands_for = |wanted: &str| self.extended.values().any(|name| name == wanted);
+                name.ends_with(OF_CLASS)
+                    || name.strip_prefix(IMPLICIT).is_some_and(|class| self.extended.contains_key(class))
+                    || name.strip_prefix("requests.").is_some_and(stands_for)
+            }
             Measure::Services => matches!(name, "services.nodeports" | "services.loadbalancers"),
             Measure::Claims => {
                 let of_class = name.split_once(BY_CLASS).map(|(_, rest)| rest);
@@ -116,6 +151,7 @@ impl Counted {
         }
         match self.measure {
             Measure::Number => {}
+            Measure::Devices => self.of_devices(object, &mut out),
             Measure::Services => of_service(object, &mut out),
             Measure::Claims => of_claim(object, &mut out),
             Measure::Pods => {
@@ -138,8 +174,11 @@ impl Counted {
         }
         let Ok(pod) = Pod::deserialize(object) else { return Ok(()) };
         let Some(spec) = &pod.spec else { return Ok(()) };
-        let whole = keys(spec.resources.as_ref());
-        let demanded = || NAMED.iter().filter(|name| hard.contains_key(**name) && !whole.contains(**name));
+        // A pod that is given something as a whole need not say what each container gets of it.
+        if api::pod::has_resources_of_its_own(&pod) {
+            return Ok(());
+        }
+        let demanded = || NAMED.iter().filter(|name| hard.contains_key(**name));
         let mut missing: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
         for Container { name, resources, .. } in containers {
@@ -173,6 +212,47 @@ impl Counted {
             _ => false,
         }
     }
+}
+
+impl Counted {
+    /// Devices by class, in the worst case: all that a request may be given, and of alternatives the
+    /// largest of each class.
+    fn of_devices(&self, claim: &Value, out: &mut Resources) {
+        let number = |request: &Value| match request["allocationMode"].as_str() {
+            Some("ExactCount") => request["count"].as_i64().unwrap_or(0),
+            Some("All") => ALL_DEVICES,
+            _ => 0,
+        };
+        let class = |request: &Value| request["deviceClassName"].as_str().unwrap_or_default().to_owned();
+        let mut devices: BTreeMap<String, i64> = BTreeMap::new();
+        let requests = claim.pointer("/spec/devices/requests").and_then(Value::as_array);
+        for request in requests.into_iter().flatten() {
+            let mut most: BTreeMap<String, i64> = BTreeMap::new();
+            let alternatives = request["firstAvailable"].as_array().filter(|list| !list.is_empty());
+            let exactly = request.get("exactly").filter(|exactly| exactly.is_object() && alternatives.is_none());
+            for one in alternatives.into_iter().flatten().chain(exactly) {
+                let count = most.entry(class(one)).or_default();
+                *count = number(one).max(*count);
+            }
+            for (class, count) in most {
+                let sum = devices.entry(class).or_default();
+                *sum = sum.saturating_add(count);
+            }
+        }
+        for (class, count) in devices {
+            let amount = Quantity::from_value(count, Format::Decimal);
+            if let Some(name) = self.extended.get(&class) {
+                resources::add(out, &Resources::from([(format!("requests.{name}"), amount)]));
+            }
+            out.insert(format!("{IMPLICIT}{class}"), amount);
+            out.insert(format!("{class}{OF_CLASS}"), amount);
+        }
+    }
+}
+
+/// True for a pod that is to end by itself.
+fn ends(pod: &Value) -> bool {
+    pod.pointer("/spec/activeDeadlineSeconds").and_then(Value::as_i64).is_some_and(|seconds| seconds >= 0)
 }
 
 /// One condition that narrows what a quota counts.
@@ -321,9 +401,14 @@ mod tests {
 
     use super::*;
 
+    fn known(group: &str, plural: &str) -> Counted {
+        let class = json!({"metadata": {"name": "gpu"}, "spec": {"extendedResourceName": "example.com/gpu"}});
+        counted(group, plural).expect("counted").with_classes([class, json!({"metadata": {"name": "net"}})].into_iter())
+    }
+
     fn check(group: &str, plural: &str, object: &Value) -> String {
         let now: Timestamp = "2026-01-01T00:10:00Z".parse().expect("a time");
-        let usage = counted(group, plural).expect("counted").usage(object, now);
+        let usage = known(group, plural).usage(object, now);
         usage.iter().map(|(name, amount)| format!("{name}={amount}")).collect::<Vec<_>>().join(" ")
     }
 
@@ -370,6 +455,23 @@ mod tests {
                 "count/persistentvolumeclaims=1 gold.storageclass.storage.k8s.io/persistentvolumeclaims=1 \
                  gold.storageclass.storage.k8s.io/requests.storage=2Gi persistentvolumeclaims=1 requests.storage=2Gi",
             ),
+            (
+                "resource.k8s.io",
+                "resourceclaims",
+                json!({"spec": {"devices": {"requests": [
+                    {"name": "a", "exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 2}},
+                    {"name": "b", "exactly": {"deviceClassName": "gpu", "allocationMode": "All"}},
+                    {"name": "c", "firstAvailable": [
+                        {"name": "x", "deviceClassName": "net", "allocationMode": "ExactCount", "count": 1},
+                        {"name": "y", "deviceClassName": "net", "allocationMode": "ExactCount", "count": 3},
+                        {"name": "z", "deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1},
+                    ]},
+                ]}}}),
+                "count/resourceclaims.resource.k8s.io=1 gpu.deviceclass.resource.k8s.io/devices=35 \
+                 net.deviceclass.resource.k8s.io/devices=3 requests.deviceclass.resource.kubernetes.io/gpu=35 \
+                 requests.deviceclass.resource.kubernetes.io/net=3 requests.example.com/gpu=35",
+            ),
+            ("widgets.example.com", "widgets", json!({}), "count/widgets.widgets.example.com=1"),
         ] {
             assert_eq!(check(group, plural, &object), want, "{plural} {object}");
         }
@@ -378,7 +480,7 @@ mod tests {
 
     #[test]
     fn names_are_tracked_by_those_they_depend_on() {
-        let tracks = |group: &str, plural: &str, name: &str| counted(group, plural).expect("counted").tracks(name);
+        let tracks = |group: &str, plural: &str, name: &str| known(group, plural).tracks(name);
         for (group, plural, name, want) in [
             ("", "pods", "requests.cpu", true),
             ("", "pods", "requests.example.com/gpu", true),
@@ -391,8 +493,36 @@ mod tests {
             ("apps", "deployments", "count/deployments.apps", true),
             ("apps", "deployments", "deployments", false),
             ("", "secrets", "secrets", true),
+            ("resource.k8s.io", "resourceclaims", "gpu.deviceclass.resource.k8s.io/devices", true),
+            ("resource.k8s.io", "resourceclaims", "count/resourceclaims.resource.k8s.io", true),
+            ("resource.k8s.io", "resourceclaims", "requests.deviceclass.resource.kubernetes.io/gpu", true),
+            ("resource.k8s.io", "resourceclaims", "requests.deviceclass.resource.kubernetes.io/net", false),
+            ("resource.k8s.io", "resourceclaims", "requests.example.com/gpu", true),
+            ("resource.k8s.io", "resourceclaims", "requests.example.com/other", false),
+            ("resource.k8s.io", "resourceclaims", "resourceclaims", false),
         ] {
             assert_eq!(tracks(group, plural, name), want, "{plural} {name}");
+        }
+    }
+
+    #[test]
+    fn writes_that_may_take_more_are_charged() {
+        let (plain, ending) = (json!({"spec": {}}), json!({"spec": {"activeDeadlineSeconds": 0}}));
+        for (group, plural, old, new, subresource, want) in [
+            ("", "pods", None, &plain, "", true),
+            ("", "pods", Some(&plain), &plain, "", false),
+            ("", "pods", Some(&plain), &ending, "", true),
+            ("", "pods", Some(&plain), &plain, "resize", true),
+            ("", "pods", Some(&plain), &plain, "status", false),
+            ("", "pods", None, &plain, "binding", false),
+            ("", "services", Some(&plain), &plain, "", true),
+            ("", "persistentvolumeclaims", Some(&plain), &plain, "status", true),
+            ("resource.k8s.io", "resourceclaims", Some(&plain), &plain, "", true),
+            ("resource.k8s.io", "resourceclaims", Some(&plain), &plain, "status", false),
+            ("apps", "deployments", Some(&plain), &plain, "", false),
+        ] {
+            let found = known(group, plural).is_charged(old, new, subresource);
+            assert_eq!(found, want, "{plural} {subresource} {new}");
         }
     }
 

@@ -128,7 +128,7 @@ pub async fn create(write: &Write<'_>, object: Value) -> status::Result<Written>
             let finished = kind.finish(&ctx, &mut named, None)?;
             write.refuse(&named, &finished.errors)?;
             write.validate(Verb::Create, None, Some(&named), &name).await?;
-            let charge = quota::charge(write, Verb::Create, None, &named).await?;
+            let charge = quota::charge(write, None, &named).await?;
             match write.put(&mut named, Expect::Absent, &name).await {
                 Ok(Swap::Done(revision, json)) => {
                     quota::landed(write, charge, None, Some(&named));
@@ -335,7 +335,7 @@ impl<'a> Write<'a> {
         let swap = if released {
             self.remove(old, current.revision).await?
         } else {
-            let charge = quota::charge(self, Verb::Update, Some(old), new).await?;
+            let charge = quota::charge(self, Some(old), new).await?;
             match self.put(new, Expect::At(current.revision), self.name).await {
                 Ok(Swap::Done(revision, json)) => {
                     quota::landed(self, charge, Some(old), Some(new));
