@@ -220,7 +220,9 @@ fn validate<K: Kind>(
         errors.required(path, *detail);
     }
     let mut own = FieldErrors::new();
-    <K as Kind>::validate(ctx, view, &mut own);
+    if old.is_none() || !K::JUDGES_CHANGES {
+        <K as Kind>::validate(ctx, view, &mut own);
+    }
     if let Some((_, old)) = old {
         <K as Kind>::validate_update(ctx, view, old, &mut own);
     }

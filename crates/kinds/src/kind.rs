@@ -313,6 +313,10 @@ pub trait Kind: Send + Sync + 'static {
     /// Every mistake in the object, beyond metadata (which is checked for all kinds).
     fn validate(_ctx: &Ctx, _object: &Self::Object, _errors: &mut FieldErrors) {}
 
+    /// True for a kind whose `validate_update` looks at the whole object itself, since some of what was
+    /// there before may stay though nobody may bring it anew.
+    const JUDGES_CHANGES: bool = false;
+
     /// Every mistake in the change.
     fn validate_update(_ctx: &Ctx, _new: &Self::Object, _old: &Self::Object, _errors: &mut FieldErrors) {}
 

@@ -11,8 +11,18 @@ use crate::check;
 /// The forms of a ConversionReview that this server speaks.
 const VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 
-/// The mistakes in `spec.conversion`.
-pub(super) fn validate(conversion: &Conversion, preserves: bool, path: &Path, errors: &mut FieldErrors) {
+/// True for a conversion with forms of reviews, none of which this server speaks.
+pub(super) fn has_only_unknown_reviews(conversion: &Conversion) -> bool {
+    let versions = conversion.webhook.as_ref().map(|webhook| webhook.conversion_review_versions.as_slice());
+    versions.is_some_and(|versions| !versions.is_empty() && !speaks(versions))
+}
+
+fn speaks(versions: &[String]) -> bool {
+    versions.iter().any(|version| VERSIONS.contains(&version.as_str()))
+}
+
+/// The mistakes in `spec.conversion`. `unknown`: forms of reviews may all be unknown.
+pub(super) fn validate(conversion: &Conversion, preserves: bool, unknown: bool, path: &Path, errors: &mut FieldErrors) {
     let strategy = path.child("strategy");
     if conversion.strategy != "None" && preserves {
         errors.invalid(&strategy, &*conversion.strategy, "must be None if spec.preserveUnknownFields is true");
@@ -26,7 +36,7 @@ pub(super) fn validate(conversion: &Conversion, preserves: bool, path: &Path, er
             None => errors.required(&config, "required when strategy is set to Webhook"),
             Some(client) => self::client(client, &config, errors),
         }
-        versions(&webhook.conversion_review_versions, &reviews, errors);
+        versions(&webhook.conversion_review_versions, unknown, &reviews, errors);
         return;
     }
     let misplaced = "should not be set when strategy is not set to Webhook";
@@ -103,7 +113,7 @@ fn service(service: &ServiceReference, path: &Path, errors: &mut FieldErrors) {
     }
 }
 
-fn versions(versions: &[String], path: &Path, errors: &mut FieldErrors) {
+fn versions(versions: &[String], unknown: bool, path: &Path, errors: &mut FieldErrors) {
     if versions.is_empty() {
         errors.required(path, "");
         return;
@@ -115,7 +125,7 @@ fn versions(versions: &[String], path: &Path, errors: &mut FieldErrors) {
             check::all(names::dns1035_label(version), &path.index(i), version, errors);
         }
     }
-    if !versions.iter().any(|version| VERSIONS.contains(&version.as_str())) {
+    if !unknown && !speaks(versions) {
         let detail = format!("must include at least one of {}", VERSIONS.join(", "));
         errors.invalid(path, check::value(&versions), detail);
     }

@@ -9,14 +9,30 @@ use crate::metadata;
 use crate::view;
 
 /// Adds the mistakes in the defaults of a schema, which is given compiled and as it was written.
-pub(super) fn check(root: &Node, schema: &Value, path: &Path, errors: &mut FieldErrors) {
+/// `unknown`: they may have fields that the schema does not know.
+pub(super) fn check(root: &Node, schema: &Value, unknown: bool, path: &Path, errors: &mut FieldErrors) {
     let mut budget = rules::crd::BUDGET;
-    node((root, schema), true, None, path, &mut Found { errors, budget: &mut budget });
+    node((root, schema), true, None, path, &mut Found { errors, unknown, budget: &mut budget });
+}
+
+/// True for a schema with a default that has fields the schema does not know.
+pub(super) fn has_unknown(node: &Node) -> bool {
+    let own = node.default_value().is_some_and(|default| has_unknown_fields(node, default));
+    own || node.items.as_deref().is_some_and(has_unknown)
+        || node.properties.iter().any(|(_, property)| has_unknown(property))
+        || node.additional().is_some_and(has_unknown)
+}
+
+fn has_unknown_fields(node: &Node, default: &Value) -> bool {
+    let mut pruned = default.clone();
+    node.prune(&mut pruned);
+    pruned != *default
 }
 
 /// What was found, and what all rules on all defaults may still cost.
 struct Found<'f> {
     errors: &'f mut FieldErrors,
+    unknown: bool,
     budget: &'f mut i64,
 }
 
@@ -55,9 +71,7 @@ fn inner(schema: Option<&Value>) -> &Value {
 }
 
 fn plain((node, schema): (&Node, &Value), default: &Value, path: &Path, found: &mut Found<'_>) {
-    let mut pruned = default.clone();
-    node.prune(&mut pruned);
-    if pruned != *default {
+    if !found.unknown && has_unknown_fields(node, default) {
         found.errors.invalid(path, default.clone(), "must not have unknown fields");
     }
     let mut errors = FieldErrors::new();

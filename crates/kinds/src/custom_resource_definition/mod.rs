@@ -6,6 +6,7 @@
 mod conversion;
 mod defaults;
 mod open_api;
+mod ratchet;
 mod validate;
 mod view;
 mod warnings;
@@ -18,6 +19,8 @@ pub use view::{
     Condition, Conversion, Definition, Names, PrinterColumn, Scale, Schema, SelectableField, Spec, Status,
     Subresources, Version, WebhookConversion,
 };
+
+use ratchet::Kept;
 
 use crate::cells;
 use crate::check;
@@ -87,10 +90,13 @@ impl Kind for CustomResourceDefinition {
     }
 
     fn validate(_ctx: &Ctx, definition: &Self::Object, errors: &mut FieldErrors) {
-        validate::definition(definition, errors);
+        validate::definition(definition, &Kept::default(), errors);
     }
 
+    const JUDGES_CHANGES: bool = true;
+
     fn validate_update(_ctx: &Ctx, new: &Self::Object, old: &Self::Object, errors: &mut FieldErrors) {
+        validate::definition(new, &Kept::of(new, old), errors);
         let path = Path::new("spec");
         let names = path.child("names");
         if old.is(ESTABLISHED) {

@@ -8,6 +8,7 @@ use machinery::structural;
 use serde_json::{Map, Value};
 
 use super::defaults;
+use super::ratchet::KeptInSchemas;
 
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
 const REASONS: [&str; 4] = ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
@@ -41,8 +42,15 @@ const NOT_AT_ROOT: [&str; 21] = [
     "x-kubernetes-map-type",
 ];
 
-/// Adds the mistakes in the schema of a version.
-pub(super) fn schema(schema: &Value, has_status: bool, path: &Path, errors: &mut FieldErrors) {
+/// Adds the mistakes in the schema of a version, which may be `unchanged` and keep what old ones had.
+pub(super) fn schema(
+    schema: &Value,
+    has_status: bool,
+    unchanged: bool,
+    kept: KeptInSchemas,
+    path: &Path,
+    errors: &mut FieldErrors,
+) {
     let Value::Object(map) = schema else { return };
     let before = errors.len();
     if has_status {
@@ -63,11 +71,11 @@ pub(super) fn schema(schema: &Value, has_status: bool, path: &Path, errors: &mut
         let mut found = FieldErrors::new();
         node.check_structural(path, &mut found);
         if found.is_empty() {
-            defaults::check(node, schema, path, &mut found);
+            defaults::check(node, schema, kept.defaults, path, &mut found);
         }
         errors.extend(found);
     }
-    let mut walk = Walk { errors, context: Context::default() };
+    let mut walk = Walk { errors, kept, context: Context::default() };
     walk.node(map, path, true);
     if let Err(why) = built
         && errors.len() == before
@@ -77,8 +85,27 @@ pub(super) fn schema(schema: &Value, has_status: bool, path: &Path, errors: &mut
     }
     // Rules are compiled for a schema that is one.
     if errors.len() == before {
-        errors.extend(rules::crd::check(schema, path, false));
+        errors.extend(rules::crd::check(schema, path, unchanged));
     }
+}
+
+/// True for a set of what is not atomic.
+pub(super) fn is_granular_set(map: &Map<String, Value>) -> bool {
+    let Some(items) = map.get("items").and_then(Value::as_object) else { return false };
+    text(map, "x-kubernetes-list-type") == "set"
+        && match text(items, "type") {
+            "array" => there(items, "x-kubernetes-list-type").is_some_and(|list| list != "atomic"),
+            "object" => text(items, "x-kubernetes-map-type") != "atomic",
+            _ => false,
+        }
+}
+
+/// True for a list whose items may lack what names them.
+pub(super) fn has_nameless_items(map: &Map<String, Value>) -> bool {
+    let mut errors = FieldErrors::new();
+    let mut walk = Walk { errors: &mut errors, kept: KeptInSchemas::default(), context: Context::default() };
+    walk.list_items(map, &Path::root());
+    !errors.is_empty()
 }
 
 /// Calls `visit` with every schema in a schema.
@@ -135,6 +162,7 @@ struct Context {
 
 struct Walk<'e> {
     errors: &'e mut FieldErrors,
+    kept: KeptInSchemas,
     context: Context,
 }
 
@@ -186,7 +214,9 @@ impl Walk<'_> {
         self.map_type(map, path);
         self.list_type(map, path);
         self.list_of_maps(map, path);
-        self.list_items(map, path);
+        if !self.kept.keys {
+            self.list_items(map, path);
+        }
         self.rules(map, path);
     }
 
@@ -270,7 +300,7 @@ impl Walk<'_> {
         let items = map.get("items").and_then(Value::as_object);
         if text(map, "type") != "array" {
             self.wants("array", text(map, "type"), &path.child("type"), "if x-kubernetes-list-type is specified");
-        } else if let Some(items) = items.filter(|_| kind == "set") {
+        } else if let Some(items) = items.filter(|_| kind == "set" && !self.kept.sets) {
             let detail = "must be atomic as item of a list with x-kubernetes-list-type=set";
             let list = there(items, "x-kubernetes-list-type");
             // Both are told with the list type, as upstream does.

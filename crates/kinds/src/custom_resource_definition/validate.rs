@@ -8,6 +8,7 @@ use machinery::names;
 use machinery::structural::{self, Type, address};
 use serde_json::{Value, json};
 
+use super::ratchet::Kept;
 use super::view::{Definition, Names, PrinterColumn, Scale, SelectableField, Spec, Status, Subresources, Version};
 use super::{conversion, open_api};
 use crate::check;
@@ -15,19 +16,19 @@ use crate::check;
 const COLUMN_TYPES: [&str; 5] = ["boolean", "date", "integer", "number", "string"];
 const COLUMN_FORMATS: [&str; 8] = ["byte", "date", "date-time", "double", "float", "int32", "int64", "password"];
 /// No field selector may name more fields.
-const MAX_SELECTABLE: usize = 8;
+pub(super) const MAX_SELECTABLE: usize = 8;
 /// Who approved an API of the community's.
 const APPROVED: &str = "api-approved.kubernetes.io";
 const PROPOSAL: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
 
-/// The mistakes in a whole definition.
-pub(super) fn definition(definition: &Definition, errors: &mut FieldErrors) {
+/// The mistakes in a whole definition, which may keep what it had.
+pub(super) fn definition(definition: &Definition, kept: &Kept, errors: &mut FieldErrors) {
     let spec = &definition.spec;
     let name = definition.metadata.name.as_deref().unwrap_or_default();
     if !name.is_empty() && name != format!("{}.{}", spec.names.plural, spec.group) {
         errors.invalid(&Path::new("metadata").child("name"), name, r#"must be spec.names.plural+"."+spec.group"#);
     }
-    self::spec(spec, &Path::new("spec"), errors);
+    self::spec(spec, kept, &Path::new("spec"), errors);
     status(definition, errors);
     if let Some(status) = &definition.status {
         stored_versions(status, &spec.versions, errors);
@@ -120,7 +121,7 @@ impl Shared {
     }
 }
 
-fn spec(spec: &Spec, path: &Path, errors: &mut FieldErrors) {
+fn spec(spec: &Spec, kept: &Kept, path: &Path, errors: &mut FieldErrors) {
     let group = path.child("group");
     let wrong = names::dns1123_subdomain(&spec.group);
     if spec.group.is_empty() {
@@ -148,7 +149,7 @@ fn spec(spec: &Spec, path: &Path, errors: &mut FieldErrors) {
     }
     let shared = Shared::of(&spec.versions);
     for (i, version) in spec.versions.iter().enumerate() {
-        self::version(version, &shared, &at.index(i), errors);
+        self::version(version, &shared, kept, &at.index(i), errors);
     }
     let unique: BTreeSet<&str> = spec.versions.iter().map(|version| version.name.as_str()).collect();
     if unique.len() < spec.versions.len() {
@@ -177,20 +178,22 @@ fn spec(spec: &Spec, path: &Path, errors: &mut FieldErrors) {
     }
     self::names(&spec.names, &at, errors);
     if let Some(first) = spec.versions.first() {
-        common(spec, first, &shared, path, errors);
+        common(spec, first, &shared, kept, path, errors);
     }
     if let Some(conversion) = &spec.conversion {
-        conversion::validate(conversion, preserves, &path.child("conversion"), errors);
+        conversion::validate(conversion, preserves, kept.reviews, &path.child("conversion"), errors);
     }
 }
 
 /// What all versions have alike is checked once.
-fn common(spec: &Spec, first: &Version, shared: &Shared, path: &Path, errors: &mut FieldErrors) {
+fn common(spec: &Spec, first: &Version, shared: &Shared, kept: &Kept, path: &Path, errors: &mut FieldErrors) {
     if shared.schema
         && let Some(schema) = first.open_api_v3_schema()
     {
         let has_status = spec.versions.iter().any(Version::has_status);
-        open_api::schema(schema, has_status, &path.child("validation").child("openAPIV3Schema"), errors);
+        let at = path.child("validation").child("openAPIV3Schema");
+        let unchanged = kept.is_unchanged(&first.name);
+        open_api::schema(schema, has_status, unchanged, kept.schemas, &at, errors);
     }
     if shared.subresources
         && let Some(subresources) = &first.subresources
@@ -203,13 +206,15 @@ fn common(spec: &Spec, first: &Version, shared: &Shared, path: &Path, errors: &m
     if shared.selectable && !first.selectable_fields.is_empty() {
         let at = path.child("selectableFields");
         match first.open_api_v3_schema().filter(|_| shared.schema) {
-            Some(schema) => selectable(&first.selectable_fields, schema, &at, errors),
+            Some(schema) => {
+                selectable(&first.selectable_fields, schema, kept.has_too_many(None), &at, errors);
+            }
             None => errors.invalid(&at, "", "may only be set when validations.schema is included"),
         }
     }
 }
 
-fn version(version: &Version, shared: &Shared, path: &Path, errors: &mut FieldErrors) {
+fn version(version: &Version, shared: &Shared, kept: &Kept, path: &Path, errors: &mut FieldErrors) {
     let wrong = names::dns1035_label(&version.name);
     if !wrong.is_empty() {
         errors.invalid(&path.child("name"), &*version.name, wrong.join(","));
@@ -221,7 +226,8 @@ fn version(version: &Version, shared: &Shared, path: &Path, errors: &mut FieldEr
         && let Some(schema) = version.open_api_v3_schema()
     {
         let at = path.child("schema").child("openAPIV3Schema");
-        open_api::schema(schema, version.has_status(), &at, errors);
+        let unchanged = kept.is_unchanged(&version.name);
+        open_api::schema(schema, version.has_status(), unchanged, kept.schemas, &at, errors);
     }
     if !shared.subresources
         && let Some(subresources) = &version.subresources
@@ -234,7 +240,10 @@ fn version(version: &Version, shared: &Shared, path: &Path, errors: &mut FieldEr
     if !shared.selectable && !version.selectable_fields.is_empty() {
         let at = path.child("selectableFields");
         match version.open_api_v3_schema().filter(|_| !shared.schema) {
-            Some(schema) => selectable(&version.selectable_fields, schema, &at, errors),
+            Some(schema) => {
+                let many = kept.has_too_many(Some(&version.name));
+                selectable(&version.selectable_fields, schema, many, &at, errors);
+            }
             None => errors.invalid(&at, "", "may only be set when `version.schema.openAPIV3Schema` is not included"),
         }
     }
@@ -354,7 +363,7 @@ fn subresources(subresources: &Subresources, path: &Path, errors: &mut FieldErro
     }
 }
 
-fn selectable(fields: &[SelectableField], schema: &Value, path: &Path, errors: &mut FieldErrors) {
+fn selectable(fields: &[SelectableField], schema: &Value, many: bool, path: &Path, errors: &mut FieldErrors) {
     // What keeps the schema from being built is told where it is checked.
     let Ok(node) = structural::build(schema) else { return };
     let mut seen = BTreeSet::new();
@@ -383,7 +392,7 @@ fn selectable(fields: &[SelectableField], schema: &Value, path: &Path, errors: &
             errors.duplicate(&at, json_path.as_str());
         }
     }
-    if seen.len() > MAX_SELECTABLE {
+    if !many && seen.len() > MAX_SELECTABLE {
         errors.too_many(path, seen.len(), MAX_SELECTABLE);
     }
 }
