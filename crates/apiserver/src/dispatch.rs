@@ -99,8 +99,23 @@ async fn openapi(call: &Call) -> status::Result<Response> {
     Ok(written.await.map_err(Status::internal)?.unwrap_or_else(not_found))
 }
 
+/// How well the server is, as those see it who measure whether it keeps its promises.
+const SLIS: &str = "/metrics/slis";
+
+fn slis(call: &Call) -> Response {
+    let health = &call.server.health;
+    if call.info.verb == "delete" {
+        health.reset();
+        return encode::text(200, "metrics reset\n");
+    }
+    metrics::text(health.indicators() + &metrics::start_time())
+}
+
 async fn non_resource(call: &Call) -> status::Result<Response> {
     let path = call.info.path.as_str();
+    if path.trim_end_matches('/') == SLIS {
+        return Ok(slis(call));
+    }
     if !matches!(call.info.verb.as_str(), "get" | "head") {
         return Ok(not_found());
     }

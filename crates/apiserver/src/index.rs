@@ -14,6 +14,7 @@ pub fn respond(call: &Call) -> transport::Response {
         "/apis",
         "/apis/",
         "/metrics",
+        "/metrics/slis",
         "/openapi/v2",
         "/openapi/v3",
         "/openapi/v3/",

@@ -296,6 +296,7 @@ async fn requests_are_passed_on_to_pods_services_and_nodes() {
         ("GET", "/api/v1/namespaces/default/services/s:80/proxy/x", "GET /x\n"),
         ("GET", "/api/v1/nodes/n1/proxy/healthz", "GET /healthz\n"),
         ("POST", "/api/v1/namespaces/default/pods/p/proxy", "POST /\n"),
+        ("OPTIONS", "/api/v1/namespaces/default/pods/p/proxy/o", "OPTIONS /o\n"),
     ] {
         let answer = root.send(method, path, &[("authorization", "Bearer secret"), ("x-mine", "1")], "").await;
         if want == "404" {

@@ -381,3 +381,39 @@ async fn what_a_document_promises_of_deletes_holds() {
     let gone = server.root.delete(&format!("{}/a", common::MAPS)).await.ok();
     assert_eq!((&gone["kind"], &gone["details"]["name"]), (&json!("Status"), &json!("a")));
 }
+
+#[tokio::test]
+async fn what_is_passed_on_is_documented_with_every_method_and_path() {
+    let server = Server::start().await;
+    let v2 = get(&server, "/openapi/v2", "application/json").await.ok();
+    let v3 = get(&server, "/openapi/v3/api/v1", "application/json").await.ok();
+    for (base, kind, id) in [
+        ("/api/v1/namespaces/{namespace}/pods", "Pod", "NamespacedPod"),
+        ("/api/v1/namespaces/{namespace}/services", "Service", "NamespacedService"),
+        ("/api/v1/nodes", "Node", "Node"),
+    ] {
+        for (below, suffix) in [("", ""), ("/{path}", "WithPath")] {
+            let path = format!("{base}/{{name}}/proxy{below}");
+            for document in [&v2, &v3] {
+                let item = document["paths"][&path].as_object().unwrap_or_else(|| panic!("{path}"));
+                let methods: Vec<&str> = item.keys().map(String::as_str).filter(|key| *key != "parameters").collect();
+                assert_eq!(methods, ["delete", "get", "head", "options", "patch", "post", "put"], "{path}");
+                for (method, word) in [("head", "Head"), ("options", "Options"), ("get", "Get")] {
+                    let operation = &item[method];
+                    assert_eq!(operation["operationId"], format!("connectCoreV1{word}{id}Proxy{suffix}"));
+                    assert_eq!(operation["x-kubernetes-action"], "connect");
+                    let gvk = json!({"group": "", "version": "v1", "kind": format!("{kind}ProxyOptions")});
+                    assert_eq!(operation["x-kubernetes-group-version-kind"], gvk);
+                }
+            }
+            let places: Vec<(&str, &str)> = v3["paths"][&path]["parameters"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(|p| (p["name"].as_str().unwrap_or_default(), p["in"].as_str().unwrap_or_default()))
+                .collect();
+            assert_eq!(places.contains(&("path", "path")), !below.is_empty(), "{path} {places:?}");
+            assert!(places.contains(&("path", "query")) && places.contains(&("name", "path")), "{path} {places:?}");
+        }
+    }
+}

@@ -85,3 +85,31 @@ async fn requests_are_counted_under_what_they_asked_for() {
     assert!(!text.lines().any(|l| l.starts_with(running) && l.contains("secrets")), "the watch has ended");
     assert_eq!(value(&text, total, &of(&["verb=\"WATCH\"", "code=\"200\""])), 1.0);
 }
+
+#[tokio::test]
+async fn indicators_of_health_are_counted_and_reset() {
+    let server = Server::start().await;
+    let text = server.root.get("/metrics/slis").await.text();
+    assert!(!text.contains("kubernetes_healthcheck"), "nobody has asked: {text}");
+    assert_eq!(server.root.get("/readyz").await.code, 200);
+    assert_eq!(server.root.get("/livez").await.code, 200);
+    let answer = server.root.get("/metrics/slis").await;
+    assert!(answer.header("content-type").starts_with("text/plain; version=0.0.4"));
+    let text = answer.text();
+    for line in [
+        "# HELP kubernetes_healthcheck [STABLE] This metric records the result of a single healthcheck.",
+        "# TYPE kubernetes_healthcheck gauge",
+        "kubernetes_healthcheck{name=\"ping\",type=\"livez\"} 1",
+        "kubernetes_healthcheck{name=\"poststarthook/rbac/bootstrap-roles\",type=\"readyz\"} 1",
+        "# TYPE kubernetes_healthchecks_total counter",
+        "kubernetes_healthchecks_total{name=\"ping\",status=\"success\",type=\"readyz\"} 1",
+        "# TYPE process_start_time_seconds gauge",
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
+    }
+    let stranger = server.client("somebody", &["system:authenticated"]);
+    assert_eq!(stranger.get("/metrics/slis").await.code, 403);
+    let reset = server.root.delete("/metrics/slis").await;
+    assert_eq!((reset.code, reset.text().as_str()), (200, "metrics reset\n"));
+    assert!(!server.root.get("/metrics/slis").await.text().contains("kubernetes_healthcheck"));
+}

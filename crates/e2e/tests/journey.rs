@@ -494,7 +494,7 @@ async fn a_released_pod_is_replaced(world: &World) -> Result<()> {
         Ok(())
     };
     cluster.eventually("a replacement appears", count).await?;
-    let pods = || async { Ok::<_, anyhow::Error>(cluster.kubectl(&["get", "pods", "-o", "name"]).await?) };
+    let pods = || async { cluster.kubectl(&["get", "pods", "-o", "name"]).await };
     let before = pods().await?;
     cluster.kubectl(&["delete", "pod", &released]).await?;
     controllers_have_passed(world).await?;

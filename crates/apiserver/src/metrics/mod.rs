@@ -197,7 +197,20 @@ pub fn respond(call: &Call) -> transport::Response {
     head(&mut out, "pintle_request_panics_total", "counter", "Requests that ended in a panic.");
     line(&mut out, format_args!("pintle_request_panics_total {}", server.panics.load(Ordering::Relaxed)));
     process::render(&mut out);
-    let mut response = encode::text(200, out);
+    text(out)
+}
+
+/// When the process started.
+pub fn start_time() -> String {
+    let mut all = String::new();
+    process::render(&mut all);
+    let of_start = |line: &&str| line.contains("process_start_time_seconds");
+    all.lines().filter(of_start).map(|line| format!("{line}\n")).collect()
+}
+
+/// An answer in Prometheus' text form.
+pub fn text(text: String) -> transport::Response {
+    let mut response = encode::text(200, text);
     let media = http::HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8; escaping=underscores");
     response.headers_mut().insert(CONTENT_TYPE, media);
     response

@@ -68,6 +68,11 @@ pub(super) fn namespace() -> Parameter {
     path("namespace", "The namespace of the objects.".to_owned())
 }
 
+/// The rest of a path that is passed on.
+pub(super) fn rest() -> Parameter {
+    path("path", "path to the resource".to_owned())
+}
+
 /// The name in a path, of an object of the kind.
 pub(super) fn name(kind: &str) -> Parameter {
     path("name", format!("name of the {kind}"))

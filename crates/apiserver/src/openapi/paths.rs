@@ -15,7 +15,7 @@ pub(super) type Gvk = (String, String, String);
 /// One operation.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Operation {
-    /// `get`, `put`, `post`, `patch`, `delete`.
+    /// `get`, `put`, `post`, `patch`, `delete`, `head`, `options`.
     pub(super) method: &'static str,
     pub(super) id: String,
     /// What it does, as a sentence without a stop.
@@ -57,6 +57,9 @@ impl Path {
         Self { path, parameters, operations }
     }
 }
+
+/// The subresource that passes requests on, whatever their method and the rest of their path.
+const PROXY: &str = "proxy";
 
 /// What objects come back in.
 pub(super) const TYPES: &[&str] = &["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
@@ -331,7 +334,14 @@ impl<'a> Of<'a> {
         for sub in discovery::subresources(&shape) {
             placed.pop();
             placed.push(parameters::name(sub.kind));
-            self.add(out, format!("{path}/{}", sub.name), &placed, self.subresource(&sub, &scoped));
+            let path = format!("{path}/{}", sub.name);
+            if sub.name == PROXY {
+                let mut below = self.subresource(&sub, &scoped);
+                below.iter_mut().for_each(|operation| operation.id.push_str("WithPath"));
+                let placed: Vec<Parameter> = placed.iter().cloned().chain([parameters::rest()]).collect();
+                self.add(out, format!("{path}/{{path}}"), &placed, below);
+            }
+            self.add(out, path, &placed, self.subresource(&sub, &scoped));
         }
     }
 
@@ -426,14 +436,18 @@ impl<'a> Of<'a> {
         };
         let stream = t.filter(|_| sub.kind.ends_with("Options"));
         let mut out = Vec::new();
-        for verb in sub.verbs {
+        // Methods that are nobody's verb.
+        let more: &[&str] = if name == PROXY { &["head", "options"] } else { &[] };
+        for verb in sub.verbs.iter().chain(more) {
             out.push(match (*verb, &stream) {
-                ("get" | "create" | "update" | "patch" | "delete", Some(options)) => {
+                ("get" | "create" | "update" | "patch" | "delete" | "head" | "options", Some(options)) => {
                     let (method, upper, word) = match *verb {
                         "get" => ("get", "GET", "Get"),
                         "create" => ("post", "POST", "Post"),
                         "update" => ("put", "PUT", "Put"),
                         "patch" => ("patch", "PATCH", "Patch"),
+                        "head" => ("head", "HEAD", "Head"),
+                        "options" => ("options", "OPTIONS", "Options"),
                         _ => ("delete", "DELETE", "Delete"),
                     };
                     let text = format!("connect {upper} requests to {name} of {kind}");

@@ -65,7 +65,9 @@ impl Document {
 
 fn path_item(item: &Value) -> Message {
     let mut out = Message::default();
-    for (field, method) in [(2, "get"), (3, "put"), (4, "post"), (5, "delete"), (8, "patch")] {
+    for (field, method) in
+        [(2, "get"), (3, "put"), (4, "post"), (5, "delete"), (6, "options"), (7, "head"), (8, "patch")]
+    {
         if let Some(o) = item.get(method) {
             out.message(field, &operation(o));
         }

@@ -56,7 +56,9 @@ impl Document {
 
 fn path_item(item: &Value) -> Message {
     let mut out = Message::default();
-    for (field, method) in [(4, "get"), (5, "put"), (6, "post"), (7, "delete"), (10, "patch")] {
+    for (field, method) in
+        [(4, "get"), (5, "put"), (6, "post"), (7, "delete"), (8, "options"), (9, "head"), (10, "patch")]
+    {
         if let Some(o) = item.get(method) {
             out.message(field, &operation(o));
         }
