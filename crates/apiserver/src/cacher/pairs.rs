@@ -77,9 +77,9 @@ fn pair(key: &str, value: &str) -> u64 {
     (1 << (hash & 63)) | (1 << ((hash >> 6) & 63))
 }
 
-/// Every object has these; where they are asked for there are better ways than marks.
+/// Where a namespace is asked for there are better ways than marks.
 fn is_marked(field: &str) -> bool {
-    !field.starts_with("metadata.")
+    field != "metadata.namespace"
 }
 
 impl Marks {

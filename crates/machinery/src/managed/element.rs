@@ -5,6 +5,8 @@ use std::cmp::Ordering;
 
 use serde_json::{Map, Value};
 
+use super::keys;
+
 /// A step, without the letter that says its kind.
 ///
 /// The order is that of `fieldsV1`: fields by name, then list items by their keys (numbers by value,
@@ -44,6 +46,8 @@ impl<'a> Element<'a> {
         };
         match bytes[0] {
             b'f' => Ok(Self::Field(rest(text))),
+            // What this server wrote is as it would write it again.
+            b'k' if keys::is_plain(&text[2..]) => Ok(Self::Key(rest(text))),
             b'k' => {
                 let keys: Map<String, Value> = serde_json::from_str(&text[2..]).map_err(|_| Unread::Wrong)?;
                 Ok(Self::keys(keys.iter().map(|(name, value)| (name.as_str(), value))))
@@ -59,12 +63,13 @@ impl<'a> Element<'a> {
 
     /// The item with these keys, which are sorted by name.
     pub(super) fn keys<'k>(keys: impl IntoIterator<Item = (&'k str, &'k Value)>) -> Self {
-        let mut text = String::from("{");
+        let mut text = String::with_capacity(32);
+        text.push('{');
         for (i, (name, value)) in keys.into_iter().enumerate() {
             if i > 0 {
                 text.push(',');
             }
-            text.push_str(&Value::from(name).to_string());
+            push_text(&mut text, name);
             text.push(':');
             push_scalar(&mut text, value);
         }
@@ -146,7 +151,19 @@ fn push_scalar(out: &mut String, value: &Value) {
                 out.push_str(&number.to_string());
             }
         }
+        Value::String(text) => push_text(out, text),
         other => out.push_str(&other.to_string()),
+    }
+}
+
+/// A text as JSON.
+fn push_text(out: &mut String, text: &str) {
+    if text.bytes().any(|b| b < b' ' || b == b'"' || b == b'\\') {
+        out.push_str(&Value::from(text).to_string());
+    } else {
+        out.push('"');
+        out.push_str(text);
+        out.push('"');
     }
 }
 
@@ -160,24 +177,27 @@ impl Ord for Element<'_> {
     fn cmp(&self, other: &Self) -> Ordering {
         match (self, other) {
             (Self::Field(a), Self::Field(b)) => a.cmp(b),
-            (Self::Key(a), Self::Key(b)) if a != b => {
-                let read = |text: &str| serde_json::from_str::<Map<String, Value>>(text).unwrap_or_default();
-                let (a, b) = (read(a), read(b));
-                let mut pairs = a.iter().zip(&b);
-                let first = pairs.find_map(|((name, value), (other, theirs))| {
-                    let order = name.cmp(other).then_with(|| order_of(value, theirs));
-                    (order != Ordering::Equal).then_some(order)
-                });
-                first.unwrap_or_else(|| a.len().cmp(&b.len()))
-            }
+            (Self::Key(a), Self::Key(b)) if a != b => keys::order(a, b).unwrap_or_else(|| order_of_keys(a, b)),
             (Self::Value(a), Self::Value(b)) if a != b => {
                 let read = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_default();
-                order_of(&read(a), &read(b))
+                keys::order(a, b).unwrap_or_else(|| order_of(&read(a), &read(b)))
             }
             (Self::Index(a), Self::Index(b)) => a.cmp(b),
             _ => self.rank().cmp(&other.rank()),
         }
     }
+}
+
+/// Pair by pair, each by its name and then its value.
+pub(super) fn order_of_keys(a: &str, b: &str) -> Ordering {
+    let read = |text: &str| serde_json::from_str::<Map<String, Value>>(text).unwrap_or_default();
+    let (a, b) = (read(a), read(b));
+    let mut pairs = a.iter().zip(&b);
+    let first = pairs.find_map(|((name, value), (other, theirs))| {
+        let order = name.cmp(other).then_with(|| order_of(value, theirs));
+        (order != Ordering::Equal).then_some(order)
+    });
+    first.unwrap_or_else(|| a.len().cmp(&b.len()))
 }
 
 /// Numbers by value, then texts, booleans, lists, objects, null.

@@ -17,6 +17,7 @@ pub mod config;
 mod element;
 mod entry;
 mod fields;
+mod keys;
 mod merge;
 #[cfg(test)]
 mod model;
