@@ -24,6 +24,7 @@ pub mod authz;
 pub mod bootstrap;
 pub mod cacher;
 pub mod chain;
+pub mod components;
 pub mod crd;
 pub mod discovery;
 pub mod dispatch;

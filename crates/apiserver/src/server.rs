@@ -24,6 +24,7 @@ use crate::authz::Authorizer;
 use crate::bootstrap::{self, aggregation, flow_control};
 use crate::cacher::{Cachers, Limits, Stores};
 use crate::chain;
+use crate::components::Components;
 use crate::crd;
 use crate::discovery::Discovery;
 use crate::fairness::Fairness;
@@ -79,6 +80,8 @@ pub struct ApiServer {
     pub journal: Journal,
     pub health: Health,
     pub fairness: Fairness,
+    /// Those that run in this process beside the server.
+    pub components: Components,
     pub discovery: Discovery,
     pub openapi: OpenApi,
     pub metrics: Metrics,
@@ -124,6 +127,7 @@ impl ApiServer {
             journal: Journal::default(),
             health: health(&bootstrapped, stage),
             fairness: Fairness::default(),
+            components: Components::default(),
             metrics: Metrics::default(),
             openapi,
             discovery: Discovery::new(built_in(), config.address.clone()),

@@ -30,6 +30,7 @@ mod check;
 pub mod cluster_role;
 pub mod cluster_role_binding;
 pub mod cluster_trust_bundle;
+pub mod component_status;
 pub mod config_map;
 pub mod controller_revision;
 pub mod cron_job;
@@ -121,6 +122,7 @@ pub use storage::class as storage_class_of;
 /// Every kind, in the order discovery shows groups and resources.
 pub static ALL: &[&dyn AnyKind] = &[
     &binding::Binding,
+    &component_status::ComponentStatus,
     &config_map::ConfigMap,
     &endpoints::Endpoints,
     &event::Event,

@@ -110,9 +110,8 @@ impl Kind for ResourceQuota {
 fn amounts(list: &Option<List>, path: &Path, errors: &mut FieldErrors) {
     for (name, amount) in list.iter().flatten() {
         let path = path.key(name);
-        let found = errors.len();
         resources::name(name, &path, errors);
-        if errors.len() == found && !name.contains('/') && !is_standard(name) {
+        if !name.contains('/') && !is_standard(name) {
             errors.invalid(&path, name.as_str(), "must be a standard resource for quota");
         }
         let Some(quantity) = resources::parse(amount) else { continue };

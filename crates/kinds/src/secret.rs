@@ -55,8 +55,8 @@ impl Kind for Secret {
         let json = |key: &str, errors: &mut FieldErrors| match content(key) {
             None => errors.required(&data.key(key), ""),
             Some(bytes) => {
-                if let Err(error) = serde_json::from_slice::<serde_json::Value>(bytes) {
-                    errors.invalid(&data.key(key), "<secret contents redacted>", error.to_string());
+                if let Some(why) = machinery::go::json_error(bytes) {
+                    errors.invalid(&data.key(key), "<secret contents redacted>", why);
                 }
             }
         };

@@ -115,7 +115,7 @@ pub(crate) fn shortest(number: f64, limit: f64) -> String {
 }
 
 /// Why bytes are no JSON, in Go's words; `None` when they are, as far as their syntax goes.
-pub(crate) fn json_error(bytes: &[u8]) -> Option<String> {
+pub fn json_error(bytes: &[u8]) -> Option<String> {
     /// What may stand next.
     #[derive(Clone, Copy)]
     enum Next {

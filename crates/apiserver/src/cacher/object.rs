@@ -176,6 +176,26 @@ impl CachedObject {
         }
     }
 
+    /// What is answered and stored nowhere, of the kind: it has no revision.
+    pub fn computed(kind: &dyn AnyKind, key: &str, tree: &Value) -> Self {
+        let pairs =
+            |pairs: BTreeMap<String, String>| Arc::new(Pairs::new(pairs.iter().map(|(k, v)| (k.as_str(), v.as_str()))));
+        Self {
+            key: key.into(),
+            revision: 0,
+            create_revision: 0,
+            uid: meta::uid(tree).to_owned(),
+            labels: pairs(meta::labels(tree)),
+            fields: pairs(kind.fields(tree)),
+            owners: Vec::new(),
+            json: encode::json(tree, &kind.schema()).into(),
+            head: 0,
+            protobuf: OnceLock::new(),
+            forms: OnceLock::new(),
+            damage: None,
+        }
+    }
+
     fn damaged(key: Arc<str>, revision: u64, create_revision: u64, damage: String) -> Self {
         Self {
             key,

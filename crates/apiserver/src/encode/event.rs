@@ -148,7 +148,7 @@ impl Form {
     }
 
     fn table(&mut self, revision: u64) -> Vec<u8> {
-        let meta = ListMeta { revision, ..ListMeta::default() };
+        let meta = ListMeta { revision: Some(revision), ..ListMeta::default() };
         table::open(&*self.kind, self.accepted.meta_version, &meta, std::mem::take(&mut self.columns))
     }
 

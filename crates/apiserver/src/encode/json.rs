@@ -94,7 +94,8 @@ pub fn head(kind: &str, api_version: &str) -> String {
 /// The metadata of a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListMeta {
-    pub revision: u64,
+    /// None of a list that is computed and is no state of a store.
+    pub revision: Option<u64>,
     pub continue_token: Option<String>,
     pub remaining: Option<usize>,
 }
@@ -103,7 +104,7 @@ impl ListMeta {
     /// As a tree.
     pub fn to_value(&self) -> serde_json::Value {
         serde_json::json!({
-            "resourceVersion": self.revision.to_string(),
+            "resourceVersion": self.revision.map(|revision| revision.to_string()),
             "continue": self.continue_token,
             "remainingItemCount": self.remaining,
         })
@@ -111,15 +112,11 @@ impl ListMeta {
 
     /// As JSON.
     pub fn to_json(&self) -> String {
-        let mut out = format!(r#"{{"resourceVersion":"{}""#, self.revision);
-        if let Some(token) = &self.continue_token {
-            out.push_str(&format!(r#","continue":{}"#, quoted(token)));
-        }
-        if let Some(remaining) = self.remaining {
-            out.push_str(&format!(r#","remainingItemCount":{remaining}"#));
-        }
-        out.push('}');
-        out
+        let version = self.revision.map(|revision| format!(r#""resourceVersion":"{revision}""#));
+        let token = self.continue_token.as_ref().map(|token| format!(r#""continue":{}"#, quoted(token)));
+        let remaining = self.remaining.map(|remaining| format!(r#""remainingItemCount":{remaining}"#));
+        let fields: Vec<String> = version.into_iter().chain(token).chain(remaining).collect();
+        format!("{{{}}}", fields.join(","))
     }
 }
 
@@ -148,8 +145,11 @@ mod tests {
         let pod = br#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a"},"spec":{"metadata":1}}"#;
         let want = r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"a"}}"#;
         assert_eq!(String::from_utf8_lossy(&partial(pod, "meta.k8s.io/v1")), want);
-        let mut list =
-            open_list("PodList", "v1", &ListMeta { revision: 7, continue_token: Some("t".into()), remaining: Some(2) });
+        let mut list = open_list(
+            "PodList",
+            "v1",
+            &ListMeta { revision: Some(7), continue_token: Some("t".into()), remaining: Some(2) },
+        );
         let head = head("Pod", "v1");
         list.push(b'{');
         list.extend_from_slice(pod.strip_prefix(head.as_bytes()).expect("a head"));

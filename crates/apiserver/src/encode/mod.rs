@@ -68,7 +68,7 @@ pub async fn cached(
         let sealed = proto::seal(&shape.api_version(), shape.kind, body);
         return Ok(plain(call, 200, accepted.format.media_type(), sealed.into()).await);
     }
-    one(call, kind, accepted, 200, &own_form(kind, object)?, object.revision).await
+    one(call, kind, accepted, 200, &own_form(kind, object)?, Some(object.revision)).await
 }
 
 /// An object of the write path (own form) as a response.
@@ -82,7 +82,7 @@ pub async fn value(
     code: u16,
     object: &Value,
 ) -> status::Result<Response> {
-    let revision = meta::revision(object).unwrap_or_default();
+    let revision = Some(meta::revision(object).unwrap_or_default());
     one(call, kind, accepted, code, &encode::json(object, &kind.schema()), revision).await
 }
 
@@ -96,7 +96,7 @@ pub async fn one(
     accepted: Accepted,
     code: u16,
     json: &[u8],
-    revision: u64,
+    revision: Option<u64>,
 ) -> status::Result<Response> {
     let json = match accepted.view {
         View::Whole => Cow::Borrowed(json),

@@ -10,6 +10,7 @@ use connect::{pod_stream, proxy};
 
 pub mod answers;
 pub mod certificate_approval;
+pub mod component_status;
 pub mod connect;
 pub mod kubelet;
 pub mod namespace_finalize;
@@ -43,6 +44,8 @@ pub static ALL: &[&Endpoint] = &[
     &certificate_approval::GET,
     &certificate_approval::PATCH,
     &certificate_approval::UPDATE,
+    &component_status::GET,
+    &component_status::LIST,
     &namespace_finalize::UPDATE,
     &pod_binding::CREATE,
     &pod_binding::CREATE_BINDING,

@@ -114,7 +114,7 @@ fn schema() -> status::Result<Type> {
 
 async fn respond(call: &Call, accepted: Accepted, scale: &Value) -> status::Result<Response> {
     let (json, revision) = (encoder::json(scale, &schema()?), meta::revision(scale).unwrap_or_default());
-    encode::one(call, &Scale, accepted, 200, &json, revision).await
+    encode::one(call, &Scale, accepted, 200, &json, Some(revision)).await
 }
 
 /// An object's Scale.

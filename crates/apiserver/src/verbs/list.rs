@@ -72,7 +72,7 @@ pub async fn page(call: &Call, resource: &Resource, options: &ListOptions) -> st
         tokio::task::consume_budget().await;
     }
     let snapshot = scan.snapshot();
-    let mut meta = ListMeta { revision: snapshot.revision, ..ListMeta::default() };
+    let mut meta = ListMeta { revision: Some(snapshot.revision), ..ListMeta::default() };
     let more = objects.len() > limit;
     objects.truncate(limit);
     if let Some(last) = objects.last().filter(|_| more) {

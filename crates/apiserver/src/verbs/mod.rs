@@ -61,7 +61,7 @@ pub async fn written(
     match &written.json {
         Some(json) => {
             let revision = machinery::meta::revision(&written.object).unwrap_or_default();
-            encode::one(call, &*resource.kind, accepted, code, json, revision).await
+            encode::one(call, &*resource.kind, accepted, code, json, Some(revision)).await
         }
         None => encode::value(call, &*resource.kind, accepted, code, &written.object).await,
     }

@@ -173,6 +173,11 @@ impl Cluster {
         };
         let clients = Arc::new(InProcess(self.server.clone()));
         controllers::run(clients, self.clock.clone(), self.rng.clone(), options, &self.components);
+        let (running, stage) = (self.server.components.begin("controller-manager"), self.components.clone());
+        self.components.spawn(async move {
+            stage.stopped().await;
+            drop(running);
+        });
     }
 
     fn start_scheduler(&self) {
@@ -182,7 +187,11 @@ impl Cluster {
         let client = self.client(identities::component("system:kube-scheduler"), "kube-scheduler");
         let (clock, rng, stage) = (self.clock.clone(), self.rng.clone(), self.components.clone());
         let options = scheduler::Options::new(&address::host_name());
-        self.components.spawn(async move { scheduler::run(client, clock, rng, options, &stage).await });
+        let running = self.server.components.begin("scheduler");
+        self.components.spawn(async move {
+            scheduler::run(client, clock, rng, options, &stage).await;
+            drop(running);
+        });
     }
 
     fn keep_snapshots(&self) {
