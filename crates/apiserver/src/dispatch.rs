@@ -83,7 +83,7 @@ async fn main(call: &Call, resource: &Resource) -> status::Result<Response> {
 
 fn not_allowed(call: &Call, resource: &Resource) -> status::Result<Response> {
     let verb = if call.info.verb.is_empty() { "the method" } else { call.info.verb.as_str() };
-    Err(Status::method_not_allowed(&resource.group_resource(), verb))
+    Err(resource.refuses(verb))
 }
 
 /// A path nobody answers to. Clients know it by not being a Status.

@@ -146,7 +146,15 @@ impl Status {
         status
     }
 
-    /// 405.
+    /// 405 for a method that no path of the kind has: whoever finds that out knows of no resource.
+    pub fn no_such_method() -> Box<Self> {
+        let mut status =
+            Self::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource");
+        status.details = Some(Details::default());
+        status
+    }
+
+    /// 405 of a resource that does not have the verb.
     pub fn method_not_allowed(resource: &GroupResource, verb: &str) -> Box<Self> {
         Self::new(405, "MethodNotAllowed", format!("{verb} is not supported on resources of kind \"{resource}\""))
             .about(resource, "")

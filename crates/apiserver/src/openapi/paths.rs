@@ -66,9 +66,11 @@ pub(super) const TYPES: &[&str] = &["application/json", "application/yaml", "app
 /// What watches come back in.
 const STREAMS: &[&str] = &["application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"];
 
-/// What patches may be written in.
-fn patch_types() -> Vec<&'static str> {
-    verbs::patch::TYPES.iter().copied().chain([verbs::apply::TYPE]).collect()
+/// What patches may be written in. What may be patched how is for kubectl to find out here: custom resources
+/// know no strategic patch.
+fn patch_types(is_custom: bool) -> Vec<&'static str> {
+    let types = if is_custom { &verbs::patch::TYPES[..2] } else { &verbs::patch::TYPES };
+    types.iter().copied().chain([verbs::apply::TYPE]).collect()
 }
 
 /// `rbac.authorization.k8s.io` → `RbacAuthorization`.
@@ -221,6 +223,7 @@ struct Of<'a> {
     /// What objects come back in, and watches.
     types: &'static [&'static str],
     streams: &'static [&'static str],
+    patches: Vec<&'static str>,
     root: &'a str,
     /// `AppsV1`.
     place: &'a str,
@@ -241,7 +244,8 @@ impl<'a> Of<'a> {
         };
         // Custom kinds have no protobuf.
         let (types, streams) = if is_custom { (&TYPES[..2], &STREAMS[..1]) } else { (TYPES, STREAMS) };
-        Self { shape, own, list, types, streams, root, place, tag, texts }
+        let patches = patch_types(is_custom);
+        Self { shape, own, list, types, streams, patches, root, place, tag, texts }
     }
 
     fn can(&self, verb: &str) -> bool {
@@ -414,7 +418,7 @@ impl<'a> Of<'a> {
     fn patching(&self, mut of: Operation, object: Option<String>) -> Operation {
         of.parameters.extend(self.options("PatchOptions", &[]));
         of.codes = &[200, 201];
-        of.consumes = patch_types();
+        of.consumes = self.patches.clone();
         Operation { body: Some((model::PATCH.to_owned(), true)), reply: object, ..of }
     }
 

@@ -84,6 +84,15 @@ impl Resource {
         Status::method_not_allowed(&self.group_resource(), "get")
     }
 
+    /// The 405 of a verb that the resource, or a part of it, does not have. The paths of built-in resources
+    /// have no such method; custom ones, and a list that is to be watched, say so themselves.
+    pub fn refuses(&self, verb: &str) -> Box<Status> {
+        if self.custom.is_some() || verb == "watch" {
+            return Status::method_not_allowed(&self.group_resource(), verb);
+        }
+        Status::no_such_method()
+    }
+
     /// May objects be created? Holds the definition's end back while what comes back is held.
     ///
     /// # Errors

@@ -4,7 +4,7 @@
 use http::header::CONTENT_TYPE;
 use machinery::managed::Manager;
 use machinery::meta;
-use machinery::status::{self, Status};
+use machinery::status;
 use serde_json::{Value, json};
 use transport::Response;
 
@@ -36,7 +36,7 @@ async fn run(call: &Call) -> status::Result<Response> {
     match call.info.verb.as_str() {
         "get" => return verbs::get::run(call, &resource).await,
         "update" | "patch" => {}
-        verb => return Err(Status::method_not_allowed(&resource.group_resource(), verb)),
+        verb => return Err(resource.refuses(verb)),
     }
     let accepted = call.accept(Offer::Objects { list: false })?;
     let schema = resource.kind.schema();

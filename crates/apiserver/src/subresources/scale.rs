@@ -67,7 +67,7 @@ pub async fn run(call: &Call, resource: &Resource) -> status::Result<Response> {
             let done = store::update(&write(call, resource, &call.info.name, "scale", &options), change).await?;
             changed(call, accepted, &paths, &done).await
         }
-        verb => Err(Status::method_not_allowed(&resource.group_resource(), verb)),
+        verb => Err(resource.refuses(verb)),
     }
 }
 

@@ -1,6 +1,6 @@
 //! `status`: the same object through another door, which lets only status (and some metadata) in.
 
-use machinery::status::{self, Status};
+use machinery::status;
 use transport::Response;
 
 use crate::chain::Call;
@@ -16,6 +16,6 @@ pub async fn run(call: &Call, resource: &Resource) -> status::Result<Response> {
         "get" => verbs::get::run(call, resource).await,
         "update" => verbs::update::run(call, resource, "status").await,
         "patch" => verbs::patch::run(call, resource, "status").await,
-        verb => Err(Status::method_not_allowed(&resource.group_resource(), verb)),
+        verb => Err(resource.refuses(verb)),
     }
 }
