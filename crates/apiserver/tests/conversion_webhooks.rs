@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use base64::Engine as _;
-use common::custom::{cron_tab, cron_tabs, establish};
+use common::custom::{DEFINITIONS, cron_tab, cron_tabs, establish, until};
 use common::{Answer, Server};
 use http_body_util::BodyExt;
 use pki::{Authority, Request};
@@ -191,4 +191,69 @@ async fn a_webhook_that_is_not_there_stops_nothing_else() {
     );
     assert_eq!(world.get(&format!("{TABS}/a")).await.code, 200);
     assert_eq!(world.get("/api/v1/namespaces").await.code, 200);
+}
+
+/// `ADDED a`, `DELETED b`: the next events.
+async fn events(watch: &mut common::Watch, count: usize) -> Vec<String> {
+    let mut seen = Vec::new();
+    while seen.len() < count {
+        let event = watch.next().await.expect("an event");
+        let object = &event["object"];
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        seen.push(format!("{} {}", text(&event["type"]), text(&object["metadata"]["name"])));
+    }
+    seen
+}
+
+#[tokio::test]
+async fn selectors_see_objects_in_the_version_that_is_asked_for() {
+    let world = world().await;
+    let root = &world.server.root;
+    // The older version can be selected by a field that the newer one has not.
+    let patch = json!([
+        {"op": "add", "path": "/spec/versions/0/selectableFields", "value": [{"jsonPath": ".spec.cronSpec"}]},
+        {"op": "add", "path": "/spec/versions/1/selectableFields", "value": [{"jsonPath": ".spec.schedule"}]},
+    ]);
+    let definition = format!("{DEFINITIONS}/crontabs.stable.example.com");
+    root.patch("json", &definition, &patch).await.ok();
+    let selector = "fieldSelector=spec.schedule%3Dx";
+    until(&world.server, &format!("{OLD}?{selector}"), |code, _| code == 200).await;
+    let tab = |name: &str, schedule: &str| {
+        let mut tab = cron_tab(name);
+        tab["spec"]["cronSpec"] = json!(schedule);
+        tab
+    };
+    for (name, schedule) in [("a", "x"), ("b", "y"), ("c", "x"), ("d", "x")] {
+        root.post(TABS, &tab(name, schedule)).await.ok();
+    }
+    let names = |list: &Value| -> Vec<String> {
+        let items = list["items"].as_array().into_iter().flatten();
+        items.map(|item| item["metadata"]["name"].as_str().unwrap_or_default().to_owned()).collect()
+    };
+    assert_eq!(names(&world.get(&format!("{OLD}?{selector}")).await.ok()), ["a", "c", "d"]);
+    assert_eq!(names(&world.get(&format!("{TABS}?fieldSelector=spec.cronSpec%3Dy")).await.ok()), ["b"]);
+    let unknown = world.get(&format!("{TABS}?{selector}")).await;
+    assert_eq!(unknown.code, 400, "{}", unknown.text());
+    // Part by part.
+    let first = world.get(&format!("{OLD}?{selector}&limit=2")).await.ok();
+    assert_eq!(names(&first), ["a", "c"]);
+    let token = first["metadata"]["continue"].as_str().expect("there is more");
+    let rest = world.get(&format!("{OLD}?{selector}&limit=2&continue={token}")).await.ok();
+    assert_eq!((names(&rest), rest["metadata"].get("continue")), (vec!["d".to_owned()], None));
+    // What comes to match is added, what no longer does is deleted, and the rest is not seen.
+    let mut watch = root.watch(&format!("{OLD}?watch=1&{selector}")).await;
+    assert_eq!(events(&mut watch, 3).await, ["ADDED a", "ADDED c", "ADDED d"]);
+    let change = async |name: &str, spec: Value| {
+        root.patch("merge", &format!("{TABS}/{name}"), &json!({"spec": spec})).await.ok();
+    };
+    change("b", json!({"replicas": 7})).await;
+    change("b", json!({"cronSpec": "x"})).await;
+    change("a", json!({"replicas": 7})).await;
+    change("a", json!({"cronSpec": "y"})).await;
+    root.delete(&format!("{TABS}/c")).await.ok();
+    assert_eq!(events(&mut watch, 4).await, ["ADDED b", "MODIFIED a", "DELETED a", "DELETED c"]);
+    // A collection is deleted by the same measure.
+    root.delete(&format!("{OLD}?{selector}")).await.ok();
+    assert_eq!(names(&world.get(TABS).await.ok()), ["a"]);
+    world.end().await;
 }

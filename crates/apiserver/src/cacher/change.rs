@@ -74,7 +74,8 @@ impl Change {
             (Some(_), Some(new)) => (What::Modified, new.clone()),
             (Some(old), None) => (What::Deleted, self.gone.get_or_init(|| Arc::new(old.at(self.revision))).clone()),
         };
-        Some(Delivery { what, object, revision: self.revision, frames: frames.cloned() })
+        let before = self.old.clone();
+        Some(Delivery { what, object, before, revision: self.revision, frames: frames.cloned() })
     }
 }
 
@@ -83,6 +84,8 @@ impl Change {
 pub struct Delivery {
     pub what: What,
     pub object: Arc<CachedObject>,
+    /// What a change replaced, whoever saw it.
+    before: Option<Arc<CachedObject>>,
     /// The revision at which it happened; 0 for the initial state.
     pub(super) revision: u64,
     /// What the watchers of the change share; an object of the initial state is one watcher's own.
@@ -92,13 +95,30 @@ pub struct Delivery {
 impl Delivery {
     /// An object that was there before the watch began.
     pub(super) fn initial(object: Arc<CachedObject>) -> Self {
-        Self { what: What::Added, object, revision: 0, frames: None }
+        Self { what: What::Added, object, before: None, revision: 0, frames: None }
     }
 
     /// The same event of the object in another form, which nobody shares.
     #[must_use]
     pub fn with(self, object: Arc<CachedObject>) -> Self {
         Self { object, frames: None, ..self }
+    }
+
+    /// The object before and after the change.
+    pub fn sides(&self) -> (Option<Arc<CachedObject>>, Option<Arc<CachedObject>>) {
+        (self.before.clone(), (self.what != What::Deleted).then(|| self.object.clone()))
+    }
+
+    /// The event for one who sees these forms of the object before and after the change, or does not.
+    #[must_use]
+    pub fn between(self, before: Option<Arc<CachedObject>>, after: Option<Arc<CachedObject>>) -> Option<Self> {
+        let (what, object) = match (before, after) {
+            (None, None) => return None,
+            (None, Some(after)) => (What::Added, after),
+            (Some(_), Some(after)) => (What::Modified, after),
+            (Some(before), None) => (What::Deleted, Arc::new(before.at(self.revision))),
+        };
+        Some(Self { what, object, frames: None, ..self })
     }
 
     /// The event in a form: what another watcher of the same change has made, else what `make` makes.

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::Custom;
 use super::webhook::AT_ONCE;
-use crate::cacher::CachedObject;
+use crate::cacher::{CachedObject, Filter};
 use crate::registry::catalogue::Resource;
 use crate::server::ApiServer;
 
@@ -28,7 +28,7 @@ pub async fn objects(
     // Where each is that has to be converted, and its tree.
     let mut open: Vec<(usize, Value)> = Vec::new();
     for (at, object) in objects.iter_mut().enumerate() {
-        if object.damage.is_some() || is_in(kind, &object.json) {
+        if object.damage.is_some() || is_as_wanted(custom, kind, &object.json) {
             continue;
         }
         match object.other_form(kind.version()) {
@@ -66,7 +66,37 @@ pub async fn object(
 
 /// True when the object is in another version than the resource.
 pub fn is_needed(resource: &Resource, object: &CachedObject) -> bool {
-    wanted(resource).is_some_and(|(_, kind)| object.damage.is_none() && !is_in(kind, &object.json))
+    wanted(resource).is_some_and(|(custom, kind)| object.damage.is_none() && !is_as_wanted(custom, kind, &object.json))
+}
+
+/// True when a filter must look at objects in the version of the resource: it selects by what a version
+/// names, or a webhook may change.
+pub fn is_judge(resource: &Resource, filter: &Filter) -> bool {
+    let by_head = |field: &str| matches!(field, "metadata.name" | "metadata.namespace");
+    let selects = !filter.labels.is_empty() || filter.fields.fields().any(|field| !by_head(field));
+    selects && resource.custom_parts().is_some_and(Custom::has_several_versions)
+}
+
+/// What a filter lets through in any version.
+pub fn coarse(filter: &Filter) -> Filter {
+    let named = filter.fields.requires_exact("metadata.name").unwrap_or_default();
+    let name = if filter.name.is_empty() { named } else { &filter.name };
+    Filter { namespace: filter.namespace.clone(), name: name.to_owned(), ..Filter::default() }
+}
+
+/// The objects that a filter lets through in the version of the resource, in that version.
+///
+/// # Errors
+/// As [`objects`].
+pub async fn filtered(
+    server: &ApiServer,
+    resource: &Resource,
+    filter: &Filter,
+    objects: Vec<Arc<CachedObject>>,
+) -> status::Result<Vec<Arc<CachedObject>>> {
+    let mut converted = self::objects(server, resource, objects).await?;
+    converted.retain(|object| filter.passes(object));
+    Ok(converted)
 }
 
 /// A tree in the version of the resource.
@@ -103,6 +133,12 @@ async fn one(server: &ApiServer, custom: &Custom, kind: &Arc<CustomKind>, tree: 
 fn wanted(resource: &Resource) -> Option<(&Custom, &Arc<CustomKind>)> {
     let custom = resource.custom_parts()?;
     Some((custom, custom.version(resource.shape().version)?))
+}
+
+/// True for an object that is what is wanted: in the version, and with the fields that it names, which are
+/// those of the version that is stored today.
+fn is_as_wanted(custom: &Custom, kind: &CustomKind, json: &[u8]) -> bool {
+    is_in(kind, json) && kind.version() == custom.storage().version()
 }
 
 /// Objects of custom resources are written with their version first.

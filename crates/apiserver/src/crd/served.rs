@@ -34,6 +34,11 @@ impl Custom {
         &self.versions[self.storage]
     }
 
+    /// True when objects may be wanted in another version than the stored one.
+    pub fn has_several_versions(&self) -> bool {
+        self.versions.len() > 1
+    }
+
     /// The kind of the version.
     pub fn version(&self, name: &str) -> Option<&Arc<CustomKind>> {
         self.versions.iter().find(|kind| kind.version() == name)

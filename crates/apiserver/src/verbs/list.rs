@@ -64,11 +64,21 @@ pub async fn page(call: &Call, resource: &Resource, options: &ListOptions) -> st
     let limit = if limited { options.limit } else { usize::MAX };
     let countable = filter.is_namespace_only();
     let namespace = filter.namespace.clone();
-    let mut scan = Scan::new(filter, snapshot, start.as_deref());
+    let judge = convert::is_judge(resource, &filter).then(|| filter.clone());
+    let walked = judge.as_ref().map_or(filter, convert::coarse);
+    let mut scan = Scan::new(walked, snapshot, start.as_deref());
     let mut objects: Vec<Arc<CachedObject>> = Vec::new();
     // One more than wanted tells whether there is more.
     while objects.len() <= limit && !scan.is_over() {
-        scan.step(limit.saturating_add(1) - objects.len(), &mut objects);
+        let more = limit.saturating_add(1) - objects.len();
+        match &judge {
+            None => scan.step(more, &mut objects),
+            Some(judge) => {
+                let mut found = Vec::new();
+                scan.step(more, &mut found);
+                objects.extend(convert::filtered(&call.server, resource, judge, found).await?);
+            }
+        }
         tokio::task::consume_budget().await;
     }
     let snapshot = scan.snapshot();

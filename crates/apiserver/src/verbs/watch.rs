@@ -26,7 +26,7 @@ use transport::{BodyError, Response};
 
 use super::list;
 use super::options::ListOptions;
-use crate::cacher::{Delivery, WatchItem, WatchOptions, Watcher};
+use crate::cacher::{Delivery, Filter, WatchItem, WatchOptions, Watcher};
 use crate::chain::Call;
 use crate::crd::convert;
 use crate::encode::event::{Form, Frame};
@@ -61,8 +61,11 @@ pub async fn run(call: &Call, resource: &Resource) -> status::Result<Response> {
     list::check_fields(resource, &options)?;
     let form = Form::new(resource.kind.clone(), accepted, Include::parse(&call.query)?, call.server.clock.clone())?;
     let (server, resource) = (call.server.clone(), resource.clone());
-    let mut events = Events { watcher: None, first: None, form, server, resource, converting: None };
-    match begin(call, &events.resource, &options).await {
+    let filter = list::filter(call, &resource, &options);
+    let judge = convert::is_judge(&resource, &filter).then(|| Arc::new(filter.clone()));
+    let walked = judge.as_deref().map_or(filter, convert::coarse);
+    let mut events = Events { watcher: None, first: None, form, server, resource, judge, converting: None };
+    match begin(call, &events.resource, &options, walked).await {
         Ok(watcher) => events.watcher = Some(watcher),
         Err(status) => events.first = Some(events.form.error(&status)),
     }
@@ -93,7 +96,7 @@ pub fn upgrade(takeover: &Takeover, call: &Call, spoken: Protocols) -> status::R
     })
 }
 
-async fn begin(call: &Call, resource: &Resource, options: &ListOptions) -> status::Result<Watcher> {
+async fn begin(call: &Call, resource: &Resource, options: &ListOptions, filter: Filter) -> status::Result<Watcher> {
     let cacher = resource.cacher()?;
     let asked = options.revision;
     let named = asked.filter(|revision| *revision > 0);
@@ -110,7 +113,7 @@ async fn begin(call: &Call, resource: &Resource, options: &ListOptions) -> statu
         Some(seconds) => u64::try_from(seconds).unwrap_or(0).min(LONGEST),
     };
     cacher.watch(WatchOptions {
-        filter: list::filter(call, resource, options),
+        filter,
         after,
         marks_end: options.initial_events == Some(true),
         bookmarks: options.bookmarks,
@@ -119,9 +122,30 @@ async fn begin(call: &Call, resource: &Resource, options: &ListOptions) -> statu
 }
 
 /// An event with its object in the version of the resource.
-async fn converted(server: Arc<ApiServer>, resource: Resource, delivery: Delivery) -> status::Result<WatchItem> {
+async fn converted(
+    server: Arc<ApiServer>,
+    resource: Resource,
+    delivery: Delivery,
+) -> status::Result<Option<WatchItem>> {
     let object = convert::object(&server, &resource, delivery.object.clone()).await?;
-    Ok(WatchItem::Event(delivery.with(object)))
+    Ok(Some(WatchItem::Event(delivery.with(object))))
+}
+
+/// The same for a filter that looks at objects in that version: what it does not let through is not there,
+/// before the change and after it.
+async fn judged(
+    server: Arc<ApiServer>,
+    resource: Resource,
+    judge: Arc<Filter>,
+    delivery: Delivery,
+) -> status::Result<Option<WatchItem>> {
+    let (before, after) = delivery.sides();
+    let mut seen = [None, None];
+    for (side, seen) in [before, after].into_iter().zip(&mut seen) {
+        *seen = convert::filtered(&server, &resource, &judge, side.into_iter().collect()).await?.pop();
+    }
+    let [before, after] = seen;
+    Ok(delivery.between(before, after).map(WatchItem::Event))
 }
 
 /// The events of a watch, in the form its client gets.
@@ -133,8 +157,10 @@ struct Events {
     form: Form,
     server: Arc<ApiServer>,
     resource: Resource,
+    /// Looks at objects in the version of the resource; `None` when the watcher's own filter is enough.
+    judge: Option<Arc<Filter>>,
     /// An event whose object is being converted to the version of the resource.
-    converting: Option<BoxFuture<'static, status::Result<WatchItem>>>,
+    converting: Option<BoxFuture<'static, status::Result<Option<WatchItem>>>>,
 }
 
 impl Events {
@@ -142,25 +168,33 @@ impl Events {
         if let Some(first) = self.first.take() {
             return Poll::Ready(Some(first));
         }
-        let Some(watcher) = self.watcher.as_mut().filter(|_| !self.server.is_stopping()) else {
-            return Poll::Ready(None);
-        };
-        if self.converting.is_none() {
-            let Some(item) = ready!(watcher.poll_next(cx)) else { return Poll::Ready(None) };
-            match item {
-                WatchItem::Event(delivery) if convert::is_needed(&self.resource, &delivery.object) => {
-                    self.converting = Some(converted(self.server.clone(), self.resource.clone(), delivery).boxed());
+        loop {
+            let Some(watcher) = self.watcher.as_mut().filter(|_| !self.server.is_stopping()) else {
+                return Poll::Ready(None);
+            };
+            if self.converting.is_none() {
+                let Some(item) = ready!(watcher.poll_next(cx)) else { return Poll::Ready(None) };
+                let (server, resource) = (self.server.clone(), self.resource.clone());
+                match (item, &self.judge) {
+                    (WatchItem::Event(delivery), Some(judge)) => {
+                        self.converting = Some(judged(server, resource, judge.clone(), delivery).boxed());
+                    }
+                    (WatchItem::Event(delivery), None) if convert::is_needed(&resource, &delivery.object) => {
+                        self.converting = Some(converted(server, resource, delivery).boxed());
+                    }
+                    (item, _) => return Poll::Ready(Some(self.frame(&item))),
                 }
-                item => return Poll::Ready(Some(self.frame(&item))),
+            }
+            let Some(converting) = &mut self.converting else { return Poll::Pending };
+            let item = ready!(converting.poll_unpin(cx));
+            self.converting = None;
+            match item {
+                // Nothing for this client.
+                Ok(None) => {}
+                Ok(Some(item)) => return Poll::Ready(Some(self.frame(&item))),
+                Err(status) => return Poll::Ready(Some(self.end(&status))),
             }
         }
-        let Some(converting) = &mut self.converting else { return Poll::Pending };
-        let item = ready!(converting.poll_unpin(cx));
-        self.converting = None;
-        Poll::Ready(Some(match item {
-            Ok(item) => self.frame(&item),
-            Err(status) => self.end(&status),
-        }))
     }
 
     fn frame(&mut self, item: &WatchItem) -> Frame {
