@@ -8,6 +8,7 @@
 //!
 //! Every part of the work is bounded: by the document's nodes, by what its aliases stand for, by depth.
 
+mod breaks;
 mod resolve;
 #[cfg(test)]
 mod tests;
@@ -18,6 +19,7 @@ use std::collections::{HashMap, HashSet};
 use granit_parser::{Event, Parser, ScalarStyle, ScanError};
 use serde_json::{Map, Value};
 
+use self::breaks::Marks;
 use self::resolve::Meaning;
 use crate::decode::{MAX_BYTES, MAX_DEPTH};
 use crate::status::{Result, Status};
@@ -26,6 +28,8 @@ use crate::status::{Result, Status};
 const MAX_NODES: usize = 500_000;
 /// The most anchors of a document: the scanner looks through them at each one.
 const MAX_ANCHORS: usize = 10_000;
+/// The bytes that are read again because of aliases that are keys.
+const AGAIN: usize = 8 * MAX_BYTES;
 /// The most keys set twice that are told.
 const MAX_ERRORS: usize = 100;
 
@@ -50,13 +54,47 @@ pub(crate) fn parse(bytes: &[u8]) -> std::result::Result<Parsed, String> {
     // To YAML 1.1 this is a line's end, wherever it stands.
     let text = if text.contains(NEXT_LINE) { Cow::Owned(text.replace(NEXT_LINE, "\n")) } else { Cow::Borrowed(text) };
     check_first(&text).map_err(prefixed)?;
-    let document = Document::read(&text).map_err(prefixed)?;
+    let (text, marks) = breaks::marked(apart(text), options());
+    let document = Document::read(&text, marks).map_err(|failure| prefixed(failure.why))?;
     let Some(root) = document.root else { return Ok(Parsed { value: Value::Null, errors: None }) };
     let mut builder = Builder { document: &document, built: 0, aliased: 0, copied: 0, aliases: 0, doubled: Vec::new() };
     let value = builder.value(root, 0)?;
     let errors =
         (!builder.doubled.is_empty()).then(|| format!("yaml: unmarshal errors:\n  {}", builder.doubled.join("\n  ")));
     Ok(Parsed { value, errors })
+}
+
+/// The text with a space between each alias that is a key and its colon: to YAML 1.1 `*a: 1` is a field
+/// called as `a` says, to the scanner `a:` is a name. Bounded by what reading again and again may cost.
+fn apart(mut text: Cow<'_, str>) -> Cow<'_, str> {
+    let mut budget = AGAIN;
+    while let Err(Failure { at: Some(at), .. }) = Document::read(&text, None) {
+        let Some(left) = budget.checked_sub(text.len()) else { break };
+        budget = left;
+        text.to_mut().insert(at, ' ');
+    }
+    text
+}
+
+/// Where the colon is of an alias that is a key and stands at a place of a text.
+fn colon_after_alias(text: &str, at: usize) -> Option<usize> {
+    let name = text.get(at..)?.strip_prefix('*')?;
+    let rest = name.trim_start_matches(|c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'));
+    let after = rest.strip_prefix(':')?;
+    let ends = after.is_empty() || after.starts_with([' ', '\t', '\n', '\r', ',', '[', ']', '{', '}']);
+    (ends && rest.len() < name.len()).then(|| text.len() - rest.len())
+}
+
+/// Why a text is no document, and where a space may make it one.
+struct Failure {
+    why: String,
+    at: Option<usize>,
+}
+
+impl From<String> for Failure {
+    fn from(why: String) -> Self {
+        Self { why, at: None }
+    }
 }
 
 /// No tab stands before the first token of a text.
@@ -76,6 +114,18 @@ const NEXT_LINE: char = '\u{85}';
 /// What may stand in a document.
 fn allowed(c: char) -> bool {
     matches!(c, '\t' | '\n' | '\r' | ' '..='~' | '\u{85}' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fffd}' | '\u{10000}'..)
+}
+
+/// How the scanner reads.
+fn options() -> granit_parser::Options {
+    let mut options = granit_parser::options! {
+        emit_unresolved_aliases: true,
+        block_scalar_eof_without_line_feed: true,
+        flow_nesting_limit: MAX_DEPTH,
+        block_nesting_limit: MAX_DEPTH,
+    };
+    options.set_emit_comments(false);
+    options
 }
 
 type NodeId = usize;
@@ -102,19 +152,15 @@ struct Document<'t> {
 }
 
 impl<'t> Document<'t> {
-    fn read(text: &'t str) -> std::result::Result<Self, String> {
-        let mut options = granit_parser::options! {
-            emit_unresolved_aliases: true,
-            block_scalar_eof_without_line_feed: true,
-            flow_nesting_limit: MAX_DEPTH,
-            block_nesting_limit: MAX_DEPTH,
-        };
-        options.set_emit_comments(false);
+    fn read(text: &'t str, marks: Option<Marks>) -> std::result::Result<Self, Failure> {
         let mut document = Self { nodes: Vec::new(), lines: Vec::new(), root: None };
         let mut anchors: HashMap<usize, NodeId> = HashMap::new();
         let mut open: Vec<NodeId> = Vec::new();
-        for event in Parser::new_from_str_with_options(text, options) {
-            let (event, span) = event.map_err(|error| scan_error(&error, text))?;
+        for event in Parser::new_from_str_with_options(text, options()) {
+            let (event, span) = event.map_err(|error| Failure {
+                why: scan_error(&error, text),
+                at: error.marker().byte_offset().and_then(|at| colon_after_alias(text, at)),
+            })?;
             let tag_of = |tag: Option<Cow<'_, granit_parser::Tag>>| {
                 tag.map(|tag| format!("{}{}", tag.handle(), tag.suffix())).unwrap_or_default()
             };
@@ -122,15 +168,24 @@ impl<'t> Document<'t> {
                 Event::Scalar(text, style, anchor, tag) => {
                     let tag = tag_of(tag);
                     let plain = style == ScalarStyle::Plain && tag.is_empty();
+                    let text = match marks.and_then(|marks| marks.resolve(&text, style)) {
+                        Some(resolved) => Cow::Owned(resolved),
+                        None => text,
+                    };
                     (Node::Scalar { text, plain, tag }, anchor, false)
                 }
                 Event::SequenceStart(_, anchor, _) => (Node::List(Vec::new()), anchor, true),
                 Event::MappingStart(_, anchor, _) => (Node::Map(Vec::new()), anchor, true),
                 Event::Alias(id) => match anchors.get(&id) {
                     Some(target) => (Node::Alias(*target), 0, false),
-                    None => return Err("unknown anchor referenced".to_owned()),
+                    None => return Err("unknown anchor referenced".to_owned().into()),
                 },
-                Event::UnresolvedAlias(name) => return Err(format!("unknown anchor '{name}' referenced")),
+                Event::UnresolvedAlias(name) => {
+                    return Err(Failure {
+                        why: format!("unknown anchor '{name}' referenced"),
+                        at: span.start.byte_offset().and_then(|at| colon_after_alias(text, at)),
+                    });
+                }
                 Event::SequenceEnd | Event::MappingEnd => {
                     open.pop();
                     continue;
@@ -141,7 +196,7 @@ impl<'t> Document<'t> {
             };
             let id = document.nodes.len();
             if id >= MAX_NODES {
-                return Err(format!("document contains more than {MAX_NODES} nodes"));
+                return Err(format!("document contains more than {MAX_NODES} nodes").into());
             }
             document.nodes.push(node);
             document.lines.push(span.start.line());
@@ -152,7 +207,7 @@ impl<'t> Document<'t> {
             if anchor > 0 {
                 anchors.insert(anchor, id);
                 if anchors.len() > MAX_ANCHORS {
-                    return Err(format!("document contains more than {MAX_ANCHORS} anchors"));
+                    return Err(format!("document contains more than {MAX_ANCHORS} anchors").into());
                 }
             }
             if opens {

@@ -51,6 +51,28 @@ fn anchors_aliases_and_merges() {
 }
 
 #[test]
+fn an_alias_is_a_key_with_its_colon_at_it() {
+    for (text, want) in [
+        ("k: &k x\n*k: 1\n", json!({"k": "x", "x": 1})),
+        ("k: &k x\nb: {*k: 1}\n", json!({"k": "x", "b": {"x": 1}})),
+        ("k: &k x\nb: [*k: 1]\n", json!({"k": "x", "b": [{"x": 1}]})),
+        ("k: &k-1_a x\n*k-1_a: 2", json!({"k": "x", "x": 2})),
+        ("&a a: 1\n*a: 2\n", json!({"a": 2})),
+        (
+            "k: &k x\n*k:\n  - *k\nl: '*k: y'\nm: |\n  *k: z\n",
+            json!({"k": "x", "x": ["x"], "l": "*k: y", "m": "*k: z\n"}),
+        ),
+        ("a: &a b\nc: &c d\ne:\n  *a: 1\n  *c: 2\n", json!({"a": "b", "c": "d", "e": {"b": 1, "d": 2}})),
+    ] {
+        assert_eq!(tree(text), want, "{text:?}");
+    }
+    assert!(refused("*k: 1").starts_with("yaml: unknown anchor 'k'"), "{}", refused("*k: 1"));
+    // What is too much of it is told, soon.
+    let many = "x: &k y\n".to_owned() + &"*k: 1\n".repeat(100_000);
+    assert!(parse(many.as_bytes()).is_err());
+}
+
+#[test]
 fn the_first_document_counts() {
     assert_eq!(tree(""), Value::Null);
     assert_eq!(tree("# nothing\n"), Value::Null);
@@ -96,7 +118,6 @@ fn lines_end_as_in_yaml_1_1_and_tabs_stand_where_they_may() {
         ("a: 'x\u{85}  y'", json!({"a": "x y"})),
         ("# c\u{85}a: 1", json!({"a": 1})),
         ("a: |\n x\u{85} y\n", json!({"a": "x\ny\n"})),
-        ("a: \"x\u{2028}y\"", json!({"a": "x\u{2028}y"})),
         ("[a, \tb]", json!(["a", "b"])),
         ("a:\tb", json!({"a": "b"})),
         ("{\ta: 1}", json!({"a": 1})),
@@ -107,6 +128,35 @@ fn lines_end_as_in_yaml_1_1_and_tabs_stand_where_they_may() {
     assert_eq!(refused("\ta: 1"), "yaml: found character that cannot start any token");
     assert_eq!(refused("# c\n\n \ta: 1"), "yaml: line 3: found character that cannot start any token");
     assert_eq!(refused("a:\n\t- 1"), "yaml: line 2: found character that cannot start any token");
+}
+
+#[test]
+fn separators_of_unicode_end_lines_and_stay_in_texts() {
+    for (text, want) in [
+        ("a: 1\u{2028}b: 2\n", json!({"a": 1, "b": 2})),
+        ("a: \"x\u{2028}y\"", json!({"a": "x\u{2028}y"})),
+        ("a: 'x\u{2028}  y'", json!({"a": "x\u{2028}y"})),
+        ("# c\u{2028}a: 1", json!({"a": 1})),
+        ("a: |\n x\u{2028} y\n", json!({"a": "x\u{2028}y\n"})),
+        ("a: |\n x\u{2029} y\n", json!({"a": "x\u{2029}y\n"})),
+        ("a: >\n x\u{2028} y\n z\n", json!({"a": "x\u{2028}y z\n"})),
+        ("a: x\u{2028}  y\n", json!({"a": "x\u{2028}y"})),
+        ("a: x\u{2028}\u{2028}  y\n", json!({"a": "x\u{2028}\u{2028}y"})),
+        ("a: \"x\u{2029}\u{2029} y\"", json!({"a": "x\u{2029}\u{2029}y"})),
+        ("a: |\n x\u{2028}\n y\n", json!({"a": "x\u{2028}\ny\n"})),
+        ("a: \"x\\u2028y\"", json!({"a": "x\u{2028}y"})),
+        ("a: |-\n x\u{2028}", json!({"a": "x"})),
+        ("a: |+\n x\u{2028}\u{2028}", json!({"a": "x\u{2028}\u{2028}"})),
+        ("a: \"x\\\u{2028}  y\"", json!({"a": "xy"})),
+        ("\u{2028}a: 1", json!({"a": 1})),
+        ("a:\u{2028}- 1\u{2028}- 2\u{2028}", json!({"a": [1, 2]})),
+        ("a: x # c\u{2028}b: 2", json!({"a": "x", "b": 2})),
+        ("a: >\n x\n\u{2028} y\n", json!({"a": "x\u{2028}y\n"})),
+        ("a: \"x\n\u{2028}y\"", json!({"a": "x\u{2028}y"})),
+        ("a: 'x\u{2028}\u{2029}y'", json!({"a": "x\u{2028}\u{2029}y"})),
+    ] {
+        assert_eq!(tree(text), want, "{text:?}");
+    }
 }
 
 #[test]
@@ -139,7 +189,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_answered(text in r"(a|b|: |- |\n|  |\[|\]|\{|\}|&a |\*a|<<|!!int |\||>|'|#|,|\?|%|1|~|\t|---\n){0,30}") {
+    fn any_text_is_answered(text in r"(a|b|: |- |\n|  |\[|\]|\{|\}|&a |\*a|<<|!!int |\||>|'|#|,|\?|%|1|~|\t|---\n|\u{2028}|\u{2029}){0,30}") {
         let _ = parse(text.as_bytes());
     }
 }
