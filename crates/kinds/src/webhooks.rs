@@ -48,7 +48,7 @@ impl Tolerance {
             return Self { side_effects: false, versions: false, names: false, conditions: false, selectors: false };
         };
         let names: std::collections::BTreeSet<&str> = old.iter().map(|hook| hook.name).collect();
-        let known = |hook: &Hook| hook.versions.is_empty() || hook.versions.iter().any(|v| VERSIONS.contains(&&**v));
+        let known = |hook: &Hook| hook.versions.is_empty() || speaks(hook.versions);
         let sound = |selector: Option<&LabelSelector>| {
             let mut errors = FieldErrors::new();
             selector.into_iter().for_each(|selector| check::selector(selector, &Path::root(), &mut errors));
@@ -86,7 +86,8 @@ pub fn validate(hooks: &[Hook], old: Option<&[Hook]>, errors: &mut FieldErrors) 
     for (i, hook) in hooks.iter().enumerate() {
         let path = Path::new("webhooks").index(i);
         hook.check(&tolerance, &path, errors);
-        versions(hook.versions, &tolerance, &path.child("admissionReviewVersions"), errors);
+        let missing = format!("must specify one of {}", VERSIONS.join(", "));
+        versions(hook.versions, tolerance.versions, &missing, &path.child("admissionReviewVersions"), errors);
         if !tolerance.names && !hook.name.is_empty() && !seen.insert(hook.name) {
             errors.duplicate(&path.child("name"), hook.name);
         }
@@ -143,9 +144,16 @@ impl Hook<'_> {
     }
 }
 
-fn versions(versions: &[String], tolerance: &Tolerance, path: &Path, errors: &mut FieldErrors) {
+/// True for forms of a review of which this server speaks one.
+pub fn speaks(versions: &[String]) -> bool {
+    versions.iter().any(|version| VERSIONS.contains(&version.as_str()))
+}
+
+/// The mistakes in the forms of a review that a webhook speaks; `missing` is what is said of none at all,
+/// `unknown`: none of them need be one that this server speaks.
+pub fn versions(versions: &[String], unknown: bool, missing: &str, path: &Path, errors: &mut FieldErrors) {
     if versions.is_empty() {
-        errors.required(path, format!("must specify one of {}", VERSIONS.join(", ")));
+        errors.required(path, missing);
         return;
     }
     let mut seen = std::collections::BTreeSet::new();
@@ -156,7 +164,7 @@ fn versions(versions: &[String], tolerance: &Tolerance, path: &Path, errors: &mu
         }
         check::all(names::dns1035_label(version), &path.index(i), version, errors);
     }
-    if !tolerance.versions && !seen.iter().any(|version| VERSIONS.contains(&version.as_str())) {
+    if !unknown && !speaks(versions) {
         let wrong = format!("must include at least one of {}", VERSIONS.join(", "));
         errors.invalid(path, check::value(&versions), wrong);
     }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use jiff::civil::{Date, Time};
+use jiff::civil::Date;
 
 /// The age of things as tables show it: `45s`, `3m20s`, `5h12m`, `2d4h`, `90d`, `2y15d`.
 pub fn human_duration(age: Duration) -> String {
@@ -75,6 +75,27 @@ impl Layout {
 /// # Errors
 /// Go's text, as clients see it.
 pub fn read(text: &str, layout: Layout) -> Result<Timestamp, String> {
+    let moment = read_moment(text, layout)?;
+    let nanos = i32::try_from(moment.nanos).unwrap_or(0);
+    Timestamp::new(moment.seconds, nanos)
+        .map_err(|_| format!("parsing time {}: year out of range", crate::go::quote(text)))
+}
+
+/// A moment with the offset it was written with, in any year of four digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// Since 1970.
+    pub seconds: i64,
+    pub nanos: u32,
+    /// Seconds east of UTC.
+    pub offset: i32,
+}
+
+/// The same, without a bound to the years.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_moment(text: &str, layout: Layout) -> Result<Moment, String> {
     let mut reader = TimeReader { text, rest: text, layout };
     let year = reader.digits(4, "2006")?;
     reader.literal("-")?;
@@ -91,18 +112,26 @@ pub fn read(text: &str, layout: Layout) -> Result<Timestamp, String> {
     reader.literal(":")?;
     let second = reader.digits(2, "05")?;
     reader.within("second", second, 0, 59)?;
-    let nanos = reader.fraction()?;
+    let nanos = u32::try_from(reader.fraction()?).unwrap_or(0);
     let offset = reader.zone()?;
     if !reader.rest.is_empty() {
         return Err(format!("parsing time {}: extra text: {}", crate::go::quote(text), crate::go::quote(reader.rest)));
     }
-    let out_of_range = |what: &str| format!("parsing time {}: {what} out of range", crate::go::quote(text));
     let small = |n: i32| i8::try_from(n).unwrap_or(0);
-    let year = i16::try_from(year).unwrap_or(0);
-    let date = Date::new(year, small(month), small(day)).map_err(|_| out_of_range("day"))?;
-    let time = Time::new(small(hour), small(minute), small(second), nanos).map_err(|_| out_of_range("second"))?;
-    let utc = date.to_datetime(time).to_zoned(jiff::tz::TimeZone::UTC).map_err(|_| out_of_range("year"))?.timestamp();
-    utc.checked_sub(jiff::SignedDuration::from_secs(i64::from(offset))).map_err(|_| out_of_range("year"))
+    let date = Date::new(i16::try_from(year).unwrap_or(0), small(month), small(day));
+    let date = date.map_err(|_| format!("parsing time {}: day out of range", crate::go::quote(text)))?;
+    let days = date.duration_since(jiff::civil::date(1970, 1, 1)).as_secs();
+    let seconds = days + i64::from(hour * 3600 + minute * 60 + second) - i64::from(offset);
+    Ok(Moment { seconds, nanos, offset })
+}
+
+/// Reads `2006-01-02`, a date that there is.
+pub fn read_date(text: &str) -> Option<Date> {
+    let shape = text.bytes().enumerate().all(|(i, b)| if matches!(i, 4 | 7) { b == b'-' } else { b.is_ascii_digit() });
+    let number = |at: std::ops::Range<usize>| text.get(at).and_then(|part| part.parse::<i16>().ok());
+    let small = |at| number(at).and_then(|n| i8::try_from(n).ok());
+    let whole = shape && text.len() == 10;
+    Date::new(number(0..4)?, small(5..7)?, small(8..10)?).ok().filter(|_| whole)
 }
 
 struct TimeReader<'t> {

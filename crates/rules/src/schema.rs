@@ -220,7 +220,7 @@ impl Decl {
                 Ok(bytes) => Ok(Val::Bytes(bytes.into())),
                 Err(error) => Err(Error::new(format!("Invalid byte formatted string {s}: {error}"))),
             },
-            (Shape::Duration, Json::String(s)) => match duration(s) {
+            (Shape::Duration, Json::String(s)) => match machinery::structural::formats::read_duration(s) {
                 Some(nanos) => Ok(Val::Duration(nanos)),
                 None => Err(Error::new(format!("Invalid duration {s}: unable to parse {s} as duration"))),
             },
@@ -257,41 +257,6 @@ impl Decl {
 fn date_time(text: &str) -> Option<Timestamp> {
     let upper = text.to_ascii_uppercase().replacen(' ', "T", 1);
     Timestamp::parse(&upper).or_else(|_| Timestamp::parse(&format!("{upper}Z"))).ok()
-}
-
-/// A duration in the forms that the format `duration` allows: Go's, or `3 days`.
-fn duration(text: &str) -> Option<i64> {
-    if let Ok(nanos) = machinery::time::read_duration(text) {
-        return Some(nanos);
-    }
-    const UNITS: [(&[&str], i64); 8] = [
-        (&["ns", "nano"], 1),
-        (&["us", "µs", "micro"], 1_000),
-        (&["ms", "milli"], 1_000_000),
-        (&["s", "sec"], 1_000_000_000),
-        (&["m", "min"], 60_000_000_000),
-        (&["h", "hr", "hour"], 3_600_000_000_000),
-        (&["d", "day"], 86_400_000_000_000),
-        (&["w", "wk", "week"], 604_800_000_000_000),
-    ];
-    let mut total: Option<i64> = None;
-    let mut rest = text.trim();
-    while let Some(start) = rest.find(|c: char| c.is_ascii_digit()) {
-        rest = rest.get(start..)?;
-        let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-        let number: i64 = rest.get(..end)?.parse().ok()?;
-        rest = rest.get(end..)?.trim_start();
-        let end = rest.find(|c: char| !c.is_alphabetic()).unwrap_or(rest.len());
-        let unit = rest.get(..end)?.to_lowercase();
-        rest = rest.get(end..)?;
-        let known = UNITS.iter().find(|(names, _)| {
-            names.contains(&unit.as_str()) || names.last().is_some_and(|last| unit.starts_with(last))
-        });
-        if let Some((_, scale)) = known {
-            total = Some(total.unwrap_or(0).checked_add(number.checked_mul(*scale)?)?);
-        }
-    }
-    total
 }
 
 /// Words that expressions cannot use as names.

@@ -2,6 +2,7 @@
 
 use jiff::Timestamp as Instant;
 use jiff::tz::{Offset, TimeZone};
+use machinery::time::{self, Layout, Moment};
 
 use crate::meter::Error;
 
@@ -67,46 +68,14 @@ impl Timestamp {
     }
 
     fn read(text: &str) -> Option<Self> {
-        let bytes = text.as_bytes();
-        let number = |from: usize, to: usize| -> Option<i64> {
-            let digits = bytes.get(from..to)?;
-            digits.iter().all(u8::is_ascii_digit).then_some(())?;
-            Some(digits.iter().fold(0, |n, b| n * 10 + i64::from(b - b'0')))
-        };
-        let at = |i: usize, want: u8| (bytes.get(i) == Some(&want)).then_some(());
-        let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
-        at(4, b'-').and(at(7, b'-')).and(at(10, b'T')).and(at(13, b':')).and(at(16, b':'))?;
-        let (hour, minute, second) = (number(11, 13)?, number(14, 16)?, number(17, 19)?);
-        let within = (1..=12).contains(&month) && (1..=days_in(year, month)).contains(&day);
-        (within && hour < 24 && minute < 60 && second < 60).then_some(())?;
-        let mut next = 19;
-        let mut nanos = 0;
-        if matches!(bytes.get(next), Some(b'.' | b',')) {
-            let digits = bytes.iter().skip(next + 1).take_while(|b| b.is_ascii_digit()).count();
-            (digits > 0).then_some(())?;
-            nanos = (0..9).fold(0, |n, i| {
-                n * 10 + if i < digits { u32::from(bytes.get(next + 1 + i).copied().unwrap_or(b'0') - b'0') } else { 0 }
-            });
-            next += 1 + digits;
-        }
-        let offset = match (bytes.get(next)?, bytes.len() - next) {
-            (b'Z', 1) => 0,
-            (sign @ (b'+' | b'-'), 6) => {
-                at(next + 3, b':')?;
-                let (h, m) = (number(next + 1, next + 3)?, number(next + 4, next + 6)?);
-                (h <= 24 && m <= 60).then_some(())?;
-                let east = i32::try_from(h * 3600 + m * 60).ok()?;
-                if *sign == b'-' { -east } else { east }
-            }
-            _ => return None,
-        };
-        let seconds = days_before(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second - i64::from(offset);
+        let Moment { seconds, nanos, offset } = time::read_moment(text, Layout::Seconds).ok()?;
         Some(Self { seconds, nanos, offset })
     }
 
     /// Reads `2006-01-02`.
     pub fn parse_date(text: &str) -> Option<Self> {
-        (text.len() == 10).then(|| Self::read(&format!("{text}T00:00:00Z")))?
+        time::read_date(text)?;
+        Self::read(&format!("{text}T00:00:00Z"))
     }
 
     /// RFC 3339, with what is needed of the fraction.
@@ -184,18 +153,6 @@ impl Timestamp {
         let zone = TimeZone::tzif(name, data).map_err(|_| unknown())?;
         let instant = Instant::from_second(self.seconds).map_err(|_| overflow())?;
         Ok(i64::from(Offset::seconds(zone.to_offset(instant))))
-    }
-}
-
-fn is_leap(year: i64) -> bool {
-    year % 4 == 0 && (year % 100 != 0 || year % 400 == 0)
-}
-
-fn days_in(year: i64, month: i64) -> i64 {
-    match month {
-        2 => 28 + i64::from(is_leap(year)),
-        4 | 6 | 9 | 11 => 30,
-        _ => 31,
     }
 }
 

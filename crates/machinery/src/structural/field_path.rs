@@ -20,7 +20,7 @@ impl Node {
                     let quoted = tokens.next().ok_or_else(end)?;
                     let inner = quoted.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\''));
                     let inner = inner.ok_or_else(|| format!("expected single quoted string but got {quoted}"))?;
-                    unescape(inner).ok_or("invalid string literal: invalid syntax")?
+                    unescape(inner).map_err(|why| format!("invalid string literal: {why}"))?
                 }
                 "." => tokens.next().ok_or_else(end)?.to_owned(),
                 other => return Err(format!("expected [ or . but got: {other}")),
@@ -65,21 +65,26 @@ impl<'t> Tokens<'t> {
     }
 }
 
-fn unescape(text: &str) -> Option<String> {
+fn unescape(text: &str) -> Result<String, String> {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars();
     while let Some(c) = chars.next() {
-        match c {
-            '\\' => out.push(match chars.next()? {
-                'n' => '\n',
-                't' => '\t',
-                'r' => '\r',
-                c @ ('\\' | '\'') => c,
-                _ => return None,
-            }),
-            '\'' => return None,
-            c => out.push(c),
+        if c != '\\' {
+            out.push(c);
+            continue;
         }
+        out.push(match chars.next() {
+            Some('a') => '\u{7}',
+            Some('b') => '\u{8}',
+            Some('f') => '\u{c}',
+            Some('n') => '\n',
+            Some('r') => '\r',
+            Some('t') => '\t',
+            Some('v') => '\u{b}',
+            Some(c @ ('\'' | '\\')) => c,
+            Some(other) => return Err(format!("invalid escape char \\{other}")),
+            None => '\\',
+        });
     }
-    Some(out)
+    Ok(out)
 }

@@ -206,14 +206,7 @@ fn is_rgb_color(s: &str) -> bool {
 }
 
 fn is_date(s: &str) -> bool {
-    let shape: String = s.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
-    let number = |at: std::ops::Range<usize>| s.get(at).and_then(|part| part.parse::<i16>().ok());
-    let small = |at| number(at).and_then(|n| i8::try_from(n).ok());
-    shape == "0000-00-00"
-        && match (number(0..4), small(5..7), small(8..10)) {
-            (Some(year), Some(month), Some(day)) => jiff::civil::Date::new(year, month, day).is_ok(),
-            _ => false,
-        }
+    time::read_date(s).is_some()
 }
 
 fn is_date_time(s: &str) -> bool {
@@ -247,23 +240,28 @@ fn is_zone(s: &str) -> bool {
     matches!(shape.as_str(), "z" | "+00:00" | "-00:00")
 }
 
-/// As Go writes durations, or numbers with units as people write them: `3 days 4 hours`.
 fn is_duration(s: &str) -> bool {
+    read_duration(s).is_some()
+}
+
+/// Reads a duration as Go writes them, or numbers with units as people write them (`3 days 4 hours`), in
+/// nanoseconds. One that is too long to count is one all the same, and as long as can be counted.
+pub fn read_duration(s: &str) -> Option<i64> {
     /// Short forms, then the word that longer ones begin with.
-    const UNITS: [(&[&str], &str); 8] = [
-        (&["ns"], "nano"),
-        (&["us", "µs"], "micro"),
-        (&["ms"], "milli"),
-        (&["s"], "sec"),
-        (&["m"], "min"),
-        (&["h", "hr"], "hour"),
-        (&["d"], "day"),
-        (&["w", "wk"], "week"),
+    const UNITS: [(&[&str], &str, i64); 8] = [
+        (&["ns"], "nano", 1),
+        (&["us", "µs"], "micro", 1_000),
+        (&["ms"], "milli", 1_000_000),
+        (&["s"], "sec", 1_000_000_000),
+        (&["m"], "min", 60_000_000_000),
+        (&["h", "hr"], "hour", 3_600_000_000_000),
+        (&["d"], "day", 86_400_000_000_000),
+        (&["w", "wk"], "week", 604_800_000_000_000),
     ];
-    if time::read_duration(s).is_ok() {
-        return true;
+    if let Ok(nanos) = time::read_duration(s) {
+        return Some(nanos);
     }
-    let (mut rest, mut found) = (s, false);
+    let (mut rest, mut total) = (s, None::<i64>);
     while let Some(start) = rest.find(|c: char| c.is_ascii_digit()) {
         let number = &rest[start..];
         let after = number.trim_start_matches(|c: char| c.is_ascii_digit());
@@ -271,15 +269,16 @@ fn is_duration(s: &str) -> bool {
         let unit = after.trim_start_matches(['\t', '\n', '\u{c}', '\r', ' ']);
         let end = unit.find(|c: char| !c.is_ascii_alphabetic() && c != 'µ').unwrap_or(unit.len());
         if end > 0 {
-            if digits.parse::<i64>().is_err() {
-                return false;
-            }
+            let digits: i64 = digits.parse().ok()?;
             let unit = unit[..end].to_lowercase();
-            found |= UNITS.iter().any(|(short, word)| short.contains(&unit.as_str()) || unit.starts_with(word));
+            let known = UNITS.iter().find(|(short, word, _)| short.contains(&unit.as_str()) || unit.starts_with(word));
+            if let Some((_, _, scale)) = known {
+                total = Some(total.unwrap_or(0).saturating_add(digits.saturating_mul(*scale)));
+            }
         }
         rest = &unit[end..];
     }
-    found
+    total
 }
 
 /// Letters, digits and symbols of any script; the last of several labels is of letters.

@@ -251,6 +251,9 @@ fn paths_lead_to_fields() {
         ("spec", true, Err("expected [ or . but got: spec")),
         (".spec.", true, Err("unexpected end of JSON path")),
         (".spec[a]", true, Err("expected single quoted string but got a")),
+        (".spec.a['x\\'y\\n']", true, Ok("spec.a[x'y\n]")),
+        (".spec.a['x\\q']", true, Err("invalid string literal: invalid escape char \\q")),
+        (".spec.a['x'", true, Err("unexpected end of JSON path")),
     ] {
         let found = schema.root().at_path(path, brackets);
         assert_eq!(found.as_ref().map(|(path, _)| path.as_str()).map_err(String::as_str), want, "{path}");
