@@ -87,6 +87,13 @@ pub fn address_warnings(text: &str, path: &Path) -> Option<String> {
     odd.then(|| format!("{path}: IPv6 address {text:?} should be in RFC 5952 canonical format (\"{address}\")"))
 }
 
+/// What a client is told about the addresses that a load balancer reports, in the order it reports them.
+pub fn balancer_warnings<'a>(reported: impl Iterator<Item = Option<&'a str>>) -> Vec<String> {
+    let path = Path::new("status").child("loadBalancer").child("ingress");
+    let given = reported.enumerate().filter_map(|(i, ip)| Some((i, ip.filter(|ip| !ip.is_empty())?)));
+    given.filter_map(|(i, ip)| address_warnings(ip, &path.index(i))).collect()
+}
+
 /// What a client is told about a network that is taken, but not written as it should be.
 pub fn network_warnings(text: &str, path: &Path) -> Vec<String> {
     let Some(net) = read_network(text) else { return Vec::new() };

@@ -107,9 +107,10 @@ impl<K: Kind> AnyKind for K {
         }
         Ok(Finished {
             errors: validate::<K>(ctx, new, &view, old.zip(old_view.as_ref()), missing),
-            warnings: match is_main(ctx.subresource) {
-                true => <K as Kind>::warnings(ctx, &view, old_view.as_ref()),
-                false => Vec::new(),
+            warnings: match ctx.subresource {
+                "status" => <K as Kind>::status_warnings(ctx, &view),
+                other if is_main(other) => <K as Kind>::warnings(ctx, &view, old_view.as_ref()),
+                _ => Vec::new(),
             },
         })
     }

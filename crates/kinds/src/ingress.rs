@@ -74,6 +74,12 @@ impl Kind for Ingress {
         }
     }
 
+    fn status_warnings(_ctx: &Ctx, new: &Self::Object) -> Vec<String> {
+        let balancer = new.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+        let reported = balancer.iter().flat_map(|balancer| balancer.ingress.iter().flatten());
+        addresses::balancer_warnings(reported.map(|entry| entry.ip.as_deref()))
+    }
+
     fn warnings(_ctx: &Ctx, new: &Self::Object, old: Option<&Self::Object>) -> Vec<String> {
         let class = new.spec.as_ref().and_then(|spec| spec.ingress_class_name.as_deref());
         match (old, annotated_class(new), class) {

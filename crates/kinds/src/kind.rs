@@ -66,6 +66,14 @@ pub struct ClusterOptions {
     pub node_ports: (u16, u16),
 }
 
+/// The ranges of a cluster for which nobody named any.
+impl Default for ClusterOptions {
+    fn default() -> Self {
+        let services = ipnet::Ipv4Net::new_assert([10, 96, 0, 0].into(), 12);
+        Self { service_cidrs: vec![services.into()], node_ports: (30000, 32767) }
+    }
+}
+
 /// What a kind may know of the request it serves. No I/O, no clock: `now` was read once.
 #[derive(Clone, Debug)]
 pub struct Ctx<'a> {
@@ -328,6 +336,11 @@ pub trait Kind: Send + Sync + 'static {
 
     /// Warnings for the client, sent as headers.
     fn warnings(_ctx: &Ctx, _new: &Self::Object, _old: Option<&Self::Object>) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// The same for a change of status, through the `status` subresource.
+    fn status_warnings(_ctx: &Ctx, _new: &Self::Object) -> Vec<String> {
         Vec::new()
     }
 

@@ -56,6 +56,7 @@ pub mod ingress;
 pub mod ingress_class;
 pub mod ip_address;
 pub mod job;
+mod key_pair;
 pub mod kind;
 mod lean;
 pub mod lease;

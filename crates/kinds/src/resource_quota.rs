@@ -79,6 +79,27 @@ impl Kind for ResourceQuota {
         amounts(&status.used, &path.child("used"), errors);
     }
 
+    fn warnings(_ctx: &Ctx, new: &Self::Object, old: Option<&Self::Object>) -> Vec<String> {
+        let hard = new.spec.as_ref().and_then(|spec| spec.hard.as_ref()).filter(|_| old.is_none());
+        let Some(hard) = hard else { return Vec::new() };
+        let amount = |name: String| {
+            let amount = hard.get(&name).and_then(resources::parse)?;
+            Some((name, amount))
+        };
+        let mut out = Vec::new();
+        for name in ["cpu", "memory", "storage", "ephemeral-storage"] {
+            // The older names of requests.
+            let bare = || amount(name.to_owned()).filter(|_| matches!(name, "cpu" | "memory"));
+            let request = amount(format!("requests.{name}")).or_else(bare);
+            if let (Some((of, request)), Some((than, limit))) = (request, amount(format!("limits.{name}"))) {
+                if request > limit {
+                    out.push(format!("ResourceQuota {of} ({request}) should be less than {than} ({limit})"));
+                }
+            }
+        }
+        out
+    }
+
     fn columns() -> Columns<Self::Object> {
         Columns {
             columns: const {

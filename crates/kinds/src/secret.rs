@@ -7,6 +7,7 @@ use machinery::names;
 use crate::cells;
 use crate::check;
 use crate::config_map::DATA_LIMIT;
+use crate::key_pair;
 use crate::kind::{Column, Columns, Ctx, Kind, Selectable};
 use crate::only::Part;
 use crate::shape::Shape;
@@ -95,6 +96,15 @@ impl Kind for Secret {
         if new.data.clone().unwrap_or_default() != old.data.clone().unwrap_or_default() {
             errors.forbidden(&Path::new("data"), FROZEN);
         }
+    }
+
+    fn warnings(_ctx: &Ctx, new: &Self::Object, _old: Option<&Self::Object>) -> Vec<String> {
+        if new.type_.as_deref() != Some("kubernetes.io/tls") {
+            return Vec::new();
+        }
+        let part = |key: &str| new.data.as_ref().and_then(|data| data.get(key)).map(|value| value.0.as_slice());
+        let [certificate, key] = ["tls.crt", "tls.key"].map(|key| part(key).unwrap_or_default());
+        key_pair::wrong(certificate, key).into_iter().collect()
     }
 
     const SHOWN: &'static [Part] = &[Part::METADATA, Part::whole("type"), Part::whole("data")];

@@ -7,6 +7,9 @@ use crate::cells;
 use crate::kind::{Column, Columns, Ctx, Kind};
 use crate::shape::{Shape, Subresource};
 
+/// Says that pods may mount only the secrets that the account names.
+const ENFORCES: &str = "kubernetes.io/enforce-mountable-secrets";
+
 pub struct ServiceAccount;
 
 impl Kind for ServiceAccount {
@@ -34,6 +37,18 @@ impl Kind for ServiceAccount {
 
     fn prepare_update(_ctx: &Ctx, new: &mut Self::Object, _old: &Self::Object) {
         names_only(new);
+    }
+
+    fn warnings(_ctx: &Ctx, new: &Self::Object, old: Option<&Self::Object>) -> Vec<String> {
+        let enforces = |account: &Self::Object| {
+            account.metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(ENFORCES))
+        };
+        // Who had it already has been told.
+        if old.is_some_and(enforces) || !enforces(new) {
+            return Vec::new();
+        }
+        let told = "deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets";
+        vec![format!("metadata.annotations[{ENFORCES}]: {told}")]
     }
 
     fn columns() -> Columns<Self::Object> {

@@ -11,6 +11,7 @@ pub mod validate_scheduling;
 mod validate_update;
 mod validate_volume;
 mod warnings;
+mod warnings_volume;
 
 use api::types::core::v1 as core;
 use machinery::field::FieldErrors;
@@ -113,8 +114,13 @@ impl Kind for Pod {
         validate_update::status(new, old, errors);
     }
 
-    fn warnings(_ctx: &Ctx, new: &Self::Object, _old: Option<&Self::Object>) -> Vec<String> {
-        warnings::pod(new)
+    /// People create pods; those who update them are programs, which read no warnings.
+    fn warnings(_ctx: &Ctx, new: &Self::Object, old: Option<&Self::Object>) -> Vec<String> {
+        if old.is_none() { warnings::pod(new) } else { Vec::new() }
+    }
+
+    fn status_warnings(_ctx: &Ctx, new: &Self::Object) -> Vec<String> {
+        warnings::status(new)
     }
 
     /// What the client asks, else what the pod says; nothing for a pod that no kubelet runs.

@@ -9,6 +9,7 @@ use api::types::core::v1 as core;
 use machinery::field::FieldErrors;
 use machinery::names;
 
+use crate::addresses;
 use crate::kind::{Claim, Claims, Columns, Ctx, Kind, Selectable};
 use crate::only::Part;
 use crate::shape::{PROXIED, Shape, Subresource};
@@ -77,6 +78,12 @@ impl Kind for Service {
 
     fn validate_status(_ctx: &Ctx, new: &Self::Object, _old: &Self::Object, errors: &mut FieldErrors) {
         validate::status(new, errors);
+    }
+
+    fn status_warnings(_ctx: &Ctx, new: &Self::Object) -> Vec<String> {
+        let balancer = new.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+        let reported = balancer.iter().flat_map(|balancer| balancer.ingress.iter().flatten());
+        addresses::balancer_warnings(reported.map(|entry| entry.ip.as_deref()))
     }
 
     fn warnings(_ctx: &Ctx, new: &Self::Object, _old: Option<&Self::Object>) -> Vec<String> {
