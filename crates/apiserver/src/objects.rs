@@ -23,6 +23,7 @@ macro_rules! resources {
 }
 
 resources! {
+    CONFIG_MAPS "" "configmaps"
     NAMESPACES "" "namespaces"
     NODES "" "nodes"
     PERSISTENT_VOLUME_CLAIMS "" "persistentvolumeclaims"

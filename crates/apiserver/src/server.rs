@@ -21,6 +21,7 @@ use crate::authn::in_process::{InProcess, InProcessAuthenticator};
 use crate::authn::service_account;
 use crate::authn::x509::X509;
 use crate::authz::Authorizer;
+use crate::bootstrap::authentication::{self, Authorities};
 use crate::bootstrap::{self, aggregation, flow_control};
 use crate::cacher::{Cachers, Limits, Stores};
 use crate::chain;
@@ -64,6 +65,37 @@ pub struct Config {
     /// API read it; may be empty.
     pub client_ca_pem: String,
     pub front_proxy_ca_pem: String,
+    /// Reads these two again while the server runs; none: they stay as they are.
+    pub read_authorities: Option<authentication::Read>,
+}
+
+impl Config {
+    /// What a server cannot do without; the rest is what a cluster has when nobody says anything, reached
+    /// by nobody but this process. Kinds that die with it are kept in memory.
+    pub fn new(
+        store: Arc<dyn storage::Store>,
+        clock: SharedClock,
+        rng: stdx::Rng,
+        service_accounts: service_account::Options,
+    ) -> Self {
+        Self {
+            store,
+            memory: Arc::new(storage::Memory::new(clock.clone())),
+            clock,
+            rng,
+            options: ClusterOptions::default(),
+            limits: Limits::default(),
+            client_ca: None,
+            service_accounts,
+            kubelet_client: None,
+            dialer: Arc::new(transport::once::Tcp),
+            version: "v1.37.1".to_owned(),
+            address: "127.0.0.1:6443".to_owned(),
+            client_ca_pem: String::new(),
+            front_proxy_ca_pem: String::new(),
+            read_authorities: None,
+        }
+    }
 }
 
 /// The API server.
@@ -140,13 +172,21 @@ impl ApiServer {
         let wanted = bootstrap::Options {
             service_cidrs: server.options.service_cidrs.clone(),
             endpoint: config.address.parse().ok(),
-            client_ca: config.client_ca_pem,
-            front_proxy_ca: config.front_proxy_ca_pem,
             now: server.clock.wall(),
         };
         let own = server.handler(bootstrap::myself());
         bootstrap::run(&own, &server.security.objects, &wanted).await?;
         server.repair_claims(&own, stage);
+        let authorities = Authorities { client_ca: config.client_ca_pem, front_proxy_ca: config.front_proxy_ca_pem };
+        let keeper = authentication::Keeper {
+            handler: own.clone(),
+            objects: server.security.objects.clone(),
+            cachers: server.cachers.clone(),
+            clock: server.clock.clone(),
+            read: config.read_authorities.unwrap_or_else(|| Arc::new(move || Some(authorities.clone()))),
+        };
+        keeper.settle().await?;
+        stage.spawn(keeper.run(stage.clone()));
         let keeper = flow_control::Keeper {
             handler: own,
             objects: server.security.objects.clone(),

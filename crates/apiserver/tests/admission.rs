@@ -3,6 +3,7 @@
 
 mod common;
 
+use apiserver::bootstrap::authentication::Authorities;
 use common::Server;
 use serde_json::{Value, json};
 
@@ -186,4 +187,68 @@ async fn flow_schemas_and_priority_levels_are_kept() {
     // A mandatory one cannot be changed at all.
     let refused = root.patch("merge", &format!("{FLOW}/flowschemas/catch-all"), &theft).await.failure();
     assert!(refused.contains("spec of 'catch-all' must equal the fixed value"), "{refused}");
+}
+
+#[tokio::test]
+async fn flow_schemas_say_whether_their_level_is_there() {
+    let server = Server::start().await;
+    let root = &server.root;
+    let schema = json!({"metadata": {"name": "mine"}, "spec": {"matchingPrecedence": 50,
+        "priorityLevelConfiguration": {"name": "later"}}});
+    root.post(&format!("{FLOW}/flowschemas"), &schema).await.ok();
+    let says = |name: &'static str, status: &'static str| {
+        move |object: &Value| {
+            let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+            object["metadata"]["name"] == name
+                && conditions.into_iter().any(|c| c["type"] == "Dangling" && c["status"] == status)
+        }
+    };
+    until(&server, "flowschemas", says("mine", "True")).await;
+    until(&server, "flowschemas", says("probes", "False")).await;
+    let shown = root.get(&format!("{FLOW}/flowschemas/mine")).await.ok();
+    assert_eq!(shown["status"]["conditions"][0]["reason"], "NotFound", "{shown}");
+    assert_eq!(
+        shown["metadata"]["managedFields"].as_array().and_then(|all| all.last()).map(|entry| &entry["manager"]),
+        Some(&json!("api-priority-and-fairness-config-consumer-v1"))
+    );
+    let level = json!({"metadata": {"name": "later"}, "spec": {"type": "Limited", "limited": {
+        "nominalConcurrencyShares": 5, "limitResponse": {"type": "Reject"}}}});
+    root.post(&format!("{FLOW}/prioritylevelconfigurations"), &level).await.ok();
+    until(&server, "flowschemas", says("mine", "False")).await;
+    root.delete(&format!("{FLOW}/prioritylevelconfigurations/later")).await.ok();
+    until(&server, "flowschemas", says("mine", "True")).await;
+}
+
+#[tokio::test]
+async fn whom_to_believe_is_told_again() {
+    use std::sync::Arc;
+    let now = stdx::clock::RealClock::shared().wall();
+    let pem = |name: &str| pki::Authority::generate(name, now).expect("authority").certificate().to_owned();
+    let (first, second, proxies) = (pem("first"), pem("second"), pem("proxies"));
+    let own = Arc::new(parking_lot::Mutex::new(Authorities { client_ca: first, front_proxy_ca: proxies }));
+    let shared = own.clone();
+    let server = Server::start_with(move |config| {
+        config.read_authorities = Some(Arc::new(move || Some(shared.lock().clone())));
+    })
+    .await;
+    let root = &server.root;
+    let maps = "/api/v1/namespaces/kube-system/configmaps";
+    let path = format!("{maps}/extension-apiserver-authentication");
+    let bundles = |map: &Value| map["data"]["client-ca-file"].as_str().unwrap_or_default().matches("BEGIN").count();
+    let before = root.get(&path).await.ok();
+    assert_eq!(
+        (bundles(&before), &before["data"]["requestheader-username-headers"]),
+        (1, &json!("[\"X-Remote-User\"]"))
+    );
+    root.delete(&path).await.ok();
+    let back = common::custom::until(&server, &path, |code, map| code == 200 && bundles(map) == 1).await;
+    assert_ne!(back["metadata"]["uid"], before["metadata"]["uid"]);
+    // What somebody takes out comes back, what they add stays; another authority is added.
+    root.patch("merge", &path, &json!({"data": {"requestheader-client-ca-file": null, "mine": "x"}})).await.ok();
+    let whole = |code: u16, map: &Value| code == 200 && map["data"]["requestheader-client-ca-file"].is_string();
+    let mended = common::custom::until(&server, &path, whole).await;
+    assert_eq!(mended["data"]["mine"], "x");
+    own.lock().client_ca = second;
+    root.patch("merge", &path, &json!({"metadata": {"labels": {"looked": "at"}}})).await.ok();
+    common::custom::until(&server, &path, |_, map| bundles(map) == 2).await;
 }

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
-use apiserver::cacher::Limits;
 use apiserver::{ApiServer, Config, authn};
 use bytes::Bytes;
 use http_body_util::BodyExt;
@@ -136,22 +135,8 @@ fn options() -> ClusterOptions {
 /// When it does not start.
 pub async fn server(clock: &SharedClock, store: Arc<dyn storage::Store>, stage: &Stage) -> Result<SharedHandler> {
     let key = Arc::new(pki::SigningKey::from_pem(&pki::SigningKey::generate()?)?);
-    let config = Config {
-        store,
-        memory: Arc::new(storage::Memory::new(clock.clone())),
-        clock: clock.clone(),
-        rng: Rng::seeded(1),
-        options: ClusterOptions { service_cidrs: vec!["10.96.0.0/12".parse()?], ..options() },
-        limits: Limits::default(),
-        client_ca: None,
-        service_accounts: authn::service_account::Options::standard("cluster.local", key),
-        kubelet_client: None,
-        dialer: std::sync::Arc::new(transport::once::Tcp),
-        version: "v1.37.1".into(),
-        address: "127.0.0.1:6443".into(),
-        client_ca_pem: String::new(),
-        front_proxy_ca_pem: String::new(),
-    };
+    let accounts = authn::service_account::Options::standard("cluster.local", key);
+    let config = Config::new(store, clock.clone(), Rng::seeded(1), accounts);
     let api = ApiServer::start(config, stage).await?;
     let user = User { name: "bench".into(), groups: vec!["system:masters".into()], ..User::default() };
     Ok(api.handler(user))

@@ -1,7 +1,8 @@
 //! The flow schemas and priority levels of a cluster: mandatory ones stay as they are, suggested ones
-//! until somebody makes them their own. Nothing is served by them yet: whether a schema's level exists
-//! is said by who does, when there is one.
+//! until somebody makes them their own. And every schema says whether its level is there. Nothing is served
+//! by them yet.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,13 +14,16 @@ use stdx::shutdown::Stage;
 use stdx::{ClockExt, SharedClock};
 use transport::SharedHandler;
 
-use super::{Completing, Mend, Writer};
+use super::{Completing, Mend, Writer, flow_schema};
 use crate::cacher::{Cachers, WatchItem, WatchOptions};
 use crate::objects::{Objects, Resource};
+use crate::verbs::apply::TYPE as APPLY;
 
 const GROUP: &str = "flowcontrol.apiserver.k8s.io";
 const LEVELS: Resource = Resource { group: GROUP, plural: "prioritylevelconfigurations" };
 const SCHEMAS: Resource = Resource { group: GROUP, plural: "flowschemas" };
+/// Whose the conditions of schemas are, as upstream calls it.
+const MANAGER: &str = "api-priority-and-fairness-config-consumer-v1";
 /// After a failure.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -140,6 +144,22 @@ impl Keeper {
                     gone(super::send(&self.handler, "DELETE", &path, "application/json", None).await)?;
                 }
             }
+        }
+        self.settle_conditions().await
+    }
+
+    /// Has every schema say whether its level is there.
+    async fn settle_conditions(&self) -> status::Result<()> {
+        let levels = self.all(LEVELS)?;
+        let levels: BTreeSet<&str> = levels.iter().map(meta::name).collect();
+        for schema in self.all(SCHEMAS)? {
+            let is_there = |level: &str| levels.contains(level);
+            let Some(condition) = flow_schema::condition(&schema, is_there, self.clock.wall()) else { continue };
+            let name = meta::name(&schema);
+            let path = format!("/apis/{GROUP}/v1/flowschemas/{name}/status?fieldManager={MANAGER}&force=true");
+            let applied = json!({"apiVersion": format!("{GROUP}/v1"), "kind": "FlowSchema", "metadata": {"name": name},
+                "status": {"conditions": [condition]}});
+            gone(super::send(&self.handler, "PATCH", &path, APPLY, Some(&applied)).await)?;
         }
         Ok(())
     }

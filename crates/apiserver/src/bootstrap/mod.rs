@@ -2,7 +2,7 @@
 //! `kubernetes`. Created at start where missing, completed where incomplete, by the usual write path.
 //!
 //! ```text
-//!  namespaces ─► roles, bindings, priority classes, ServiceCIDR, ConfigMap ─► priority levels
+//!  namespaces ─► roles, bindings, priority classes, ServiceCIDR ─► priority levels
 //!     ─► flow schemas ─► Service ─► its endpoints
 //! ```
 
@@ -22,7 +22,9 @@ use crate::authz::masters;
 use crate::objects::{Objects, Resource};
 
 pub mod aggregation;
+pub mod authentication;
 pub mod flow_control;
+mod flow_schema;
 pub mod objects;
 pub mod roles;
 
@@ -36,10 +38,6 @@ pub struct Options {
     /// Where the API server is reached by pods; `None` when that is not known: then nothing answers
     /// for the Service.
     pub endpoint: Option<SocketAddr>,
-    /// Who signs client certificates, PEM, for servers that extend the API; may be empty.
-    pub client_ca: String,
-    /// Who signs the certificates of front proxies, PEM; may be empty.
-    pub front_proxy_ca: String,
     /// When conditions became true that are written now.
     pub now: jiff::Timestamp,
 }
@@ -67,7 +65,6 @@ pub async fn run(handler: &SharedHandler, read: &Arc<dyn Objects>, options: &Opt
         roles::all().iter().map(|o| (o.clone(), roles::mend as Completing)).collect();
     all.extend(objects::priority_classes());
     all.extend(objects::service_cidr(&options.service_cidrs, options.now));
-    all.extend(objects::authentication(&options.client_ca, &options.front_proxy_ca));
     writer.ensure_all(all).await?;
     let (schemas, levels) =
         flow_control::wanted().into_iter().partition(|(object, _)| meta::kind(object) == "FlowSchema");

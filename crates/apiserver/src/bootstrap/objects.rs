@@ -114,43 +114,6 @@ pub fn endpoints(endpoint: SocketAddr) -> Vec<Wanted> {
     vec![(slice, complete_slice), (endpoints, |existing, wanted| replace(existing, wanted, &["/subsets"]))]
 }
 
-/// What a server that extends the API must know to believe this one.
-pub fn authentication(client_ca: &str, front_proxy_ca: &str) -> Option<Wanted> {
-    let mut data = json!({});
-    if !client_ca.is_empty() {
-        data["client-ca-file"] = json!(client_ca);
-    }
-    if !front_proxy_ca.is_empty() {
-        data["requestheader-client-ca-file"] = json!(front_proxy_ca);
-        for (key, list) in [
-            ("requestheader-allowed-names", r#"["front-proxy-client"]"#),
-            ("requestheader-extra-headers-prefix", r#"["X-Remote-Extra-"]"#),
-            ("requestheader-group-headers", r#"["X-Remote-Group"]"#),
-            ("requestheader-username-headers", r#"["X-Remote-User"]"#),
-        ] {
-            data[key] = json!(list);
-        }
-    }
-    if data.as_object().is_none_or(serde_json::Map::is_empty) {
-        return None;
-    }
-    let map = json!({
-        "apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": {"name": "extension-apiserver-authentication", "namespace": "kube-system"},
-        "data": data,
-    });
-    Some((map, complete_data))
-}
-
-/// The wanted keys of a ConfigMap; others stay.
-fn complete_data(existing: &Value, wanted: &Value) -> Mend {
-    let mut next = existing.clone();
-    for (key, value) in wanted["data"].as_object().into_iter().flatten() {
-        next["data"][key] = value.clone();
-    }
-    if next == *existing { Mend::Keep } else { Mend::Update(next) }
-}
-
 /// The wanted values at the pointers. Fields that defaults have added to list elements do not count
 /// as different.
 fn replace(existing: &Value, wanted: &Value, pointers: &[&str]) -> Mend {
@@ -201,17 +164,5 @@ mod tests {
         let mut defaulted = old_slice.clone();
         defaulted["endpoints"][0]["conditions"]["serving"] = json!(true);
         assert_eq!(mend(&defaulted, &old_slice), Mend::Keep);
-    }
-
-    #[test]
-    fn keys_of_others_stay() {
-        let (wanted, mend) = authentication("CA", "").unwrap();
-        let mut existing = wanted.clone();
-        existing["data"] = json!({"other": "x", "client-ca-file": "old"});
-        let mut want = existing.clone();
-        want["data"]["client-ca-file"] = json!("CA");
-        assert_eq!(mend(&existing, &wanted), Mend::Update(want.clone()));
-        assert_eq!(mend(&want, &wanted), Mend::Keep);
-        assert!(authentication("", "").is_none());
     }
 }

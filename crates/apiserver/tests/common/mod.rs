@@ -6,14 +6,12 @@ pub mod custom;
 
 use std::sync::Arc;
 
-use apiserver::cacher::Limits;
 use apiserver::{ApiServer, Config, authn};
 use bytes::Bytes;
 use futures::StreamExt;
 use http::HeaderMap;
 use http_body_util::BodyExt;
 use kinds::User;
-use kinds::kind::ClusterOptions;
 use serde_json::{Value, json};
 use stdx::SharedClock;
 use stdx::clock::RealClock;
@@ -47,24 +45,11 @@ pub fn user(name: &str, groups: &[&str]) -> User {
 pub fn config(clock: &SharedClock, seed: u64) -> Config {
     let key = pki::SigningKey::generate().expect("key");
     let key = Arc::new(pki::SigningKey::from_pem(&key).expect("key"));
+    let accounts = authn::service_account::Options::standard("cluster.local", key);
+    let store = Arc::new(storage::Memory::new(clock.clone()));
     Config {
-        store: Arc::new(storage::Memory::new(clock.clone())),
-        memory: Arc::new(storage::Memory::new(clock.clone())),
-        clock: clock.clone(),
-        rng: stdx::Rng::seeded(seed),
-        options: ClusterOptions {
-            service_cidrs: vec!["10.96.0.0/12".parse().expect("CIDR")],
-            node_ports: (30000, 32767),
-        },
-        limits: Limits::default(),
-        client_ca: None,
-        service_accounts: authn::service_account::Options::standard("cluster.local", key),
-        kubelet_client: None,
-        dialer: std::sync::Arc::new(transport::once::Tcp),
         version: "v1.37.1+pintle.0.1.0".into(),
-        address: "127.0.0.1:6443".into(),
-        client_ca_pem: String::new(),
-        front_proxy_ca_pem: String::new(),
+        ..Config::new(store, clock.clone(), stdx::Rng::seeded(seed), accounts)
     }
 }
 

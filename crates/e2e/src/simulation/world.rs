@@ -225,25 +225,18 @@ impl World {
                 pace: world.pace.clone(),
                 killed: gone.clone(),
             };
+            let accounts = authn::service_account::Options::standard("cluster.local", world.token_key.clone());
             let config = Config {
-                store: Arc::new(store),
                 memory,
-                clock,
-                rng,
                 options: ClusterOptions {
                     service_cidrs: vec![ipnet::IpNet::V4(ipnet::Ipv4Net::new_assert([10, 96, 0, 0].into(), 24))],
                     node_ports: (30000, 30063),
                 },
                 // A short memory, so that watches expire.
                 limits: Limits { changes: 60, queue: 64, bookmark: Duration::from_secs(20), ..Limits::default() },
-                client_ca: None,
-                client_ca_pem: String::new(),
-                front_proxy_ca_pem: String::new(),
-                service_accounts: authn::service_account::Options::standard("cluster.local", world.token_key.clone()),
-                kubelet_client: None,
-                dialer: std::sync::Arc::new(transport::once::Tcp),
                 version: "v1.37.1+pintle.0".into(),
                 address: "10.0.0.1:6443".into(),
+                ..Config::new(Arc::new(store), clock, rng, accounts)
             };
             let started = tokio::select! {
                 biased;

@@ -5,13 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use apiserver::cacher::Limits;
 use apiserver::{ApiServer, Config, authn};
 use client::{Client, DeleteParams, ListParams, Patch, Propagation, Resource};
 use controllers::{Identities, Options};
 use jiff::Timestamp;
 use kinds::User;
-use kinds::kind::ClusterOptions;
 use serde_json::{Value, json};
 use stdx::clock::{Clock, ManualClock};
 use stdx::shutdown::Stage;
@@ -138,25 +136,9 @@ impl World {
         let stage = Stage::new();
         let key = pki::SigningKey::generate().expect("a key");
         let key = Arc::new(pki::SigningKey::from_pem(&key).expect("a key"));
-        let config = Config {
-            store: Arc::new(storage::Memory::new(shared.clone())),
-            memory: Arc::new(storage::Memory::new(shared.clone())),
-            clock: shared.clone(),
-            rng: Rng::seeded(1),
-            options: ClusterOptions {
-                service_cidrs: vec!["10.96.0.0/12".parse().expect("a range")],
-                node_ports: (30000, 32767),
-            },
-            limits: Limits::default(),
-            client_ca: None,
-            service_accounts: authn::service_account::Options::standard("cluster.local", key),
-            kubelet_client: None,
-            dialer: Arc::new(transport::once::Tcp),
-            version: "v1.37.1".into(),
-            address: "127.0.0.1:6443".into(),
-            client_ca_pem: String::new(),
-            front_proxy_ca_pem: String::new(),
-        };
+        let accounts = authn::service_account::Options::standard("cluster.local", key);
+        let store = Arc::new(storage::Memory::new(shared.clone()));
+        let config = Config::new(store, shared.clone(), Rng::seeded(1), accounts);
         let api = {
             let starting = ApiServer::start(config, &stage);
             tokio::pin!(starting);

@@ -17,6 +17,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use apiserver::ApiServer;
 use apiserver::authn::service_account;
+use apiserver::bootstrap::authentication;
 use client::Client;
 use host::containerd::{self, Started};
 use host::journal::{Journal, Mutation};
@@ -407,6 +408,7 @@ async fn start_api_server(
         client_ca: identities.client_trust()?,
         client_ca_pem: identities.cluster.certificate().to_owned(),
         front_proxy_ca_pem: identities.front_proxy.certificate().to_owned(),
+        read_authorities: None,
         service_accounts: service_account::Options::standard(&args.cluster_domain, identities.tokens.clone()),
         kubelet_client: identities.kubelet_client()?,
         tls: identities.api_server(&args.cluster_domain, service, vec![node_ip, args.bind_address])?,
@@ -426,6 +428,8 @@ pub struct Api {
     pub client_ca: Trust,
     pub client_ca_pem: String,
     pub front_proxy_ca_pem: String,
+    /// Reads these two again while the server runs.
+    pub read_authorities: Option<authentication::Read>,
     pub service_accounts: service_account::Options,
     pub kubelet_client: Arc<ClientConfig>,
     pub tls: ServerConfig,
@@ -442,20 +446,15 @@ pub async fn start_api(
     let options = storage::Options::new(&api.store, clock.clone(), rng.clone());
     let store = Arc::new(storage::Embedded::open(options).context("opening the store")?);
     let config = apiserver::Config {
-        store: store.clone(),
-        memory: Arc::new(storage::Memory::new(clock.clone())),
-        clock: clock.clone(),
-        rng: rng.clone(),
         options: ClusterOptions { service_cidrs: vec![api.service_cidr], node_ports: api.node_ports },
-        limits: apiserver::cacher::Limits::default(),
         client_ca: Some(api.client_ca),
         client_ca_pem: api.client_ca_pem,
         front_proxy_ca_pem: api.front_proxy_ca_pem,
-        service_accounts: api.service_accounts,
+        read_authorities: api.read_authorities,
         kubelet_client: Some(api.kubelet_client),
-        dialer: Arc::new(transport::once::Tcp),
         version: VERSION.to_owned(),
         address: api.advertised.to_string(),
+        ..apiserver::Config::new(store.clone(), clock.clone(), rng.clone(), api.service_accounts)
     };
     let listener = tokio::net::TcpListener::bind(api.listen).await.with_context(|| api.listen.to_string())?;
     let server = ApiServer::start(config, stage).await?;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use apiserver::ApiServer;
 use apiserver::authn::service_account;
+use apiserver::bootstrap::authentication::{self, Authorities};
 use clap::Args;
 use ipnet::IpNet;
 use pki::{PublicKey, SigningKey};
@@ -178,6 +179,14 @@ pub async fn run(args: KubeApiServer, clock: SharedClock) -> Result<()> {
         client_ca,
         client_ca_pem,
         front_proxy_ca_pem: identities.front_proxy.certificate().to_owned(),
+        read_authorities: args.client_ca_file.clone().map(|file| {
+            let front_proxy_ca = identities.front_proxy.certificate().to_owned();
+            let read: authentication::Read = Arc::new(move || {
+                let client_ca = std::fs::read_to_string(&file).ok()?;
+                Some(Authorities { client_ca, front_proxy_ca: front_proxy_ca.clone() })
+            });
+            read
+        }),
         service_accounts,
         kubelet_client: args.kubelet_client(&identities, &clock)?,
         tls: args.tls(&identities, &clock, advertised)?,
