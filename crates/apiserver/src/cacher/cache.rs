@@ -14,6 +14,7 @@ use std::time::Duration;
 use kinds::SharedKind;
 use machinery::status::{self, Status};
 use parking_lot::RwLock;
+use serde_json::Value;
 use stdx::SharedClock;
 use stdx::clock::{ClockExt, Instant};
 use storage::Store;
@@ -22,6 +23,7 @@ use tokio::sync::{mpsc, watch};
 use super::change::{Change, Delivery};
 use super::object::CachedObject;
 use super::snapshot::{Snapshot, Tables};
+use super::trees::Trees;
 use super::watcher::{Parts, WatchOptions, Watcher, Watchers};
 
 /// The bounds of a cache.
@@ -63,6 +65,7 @@ pub struct Cacher {
     clock: SharedClock,
     limits: Limits,
     state: RwLock<State>,
+    trees: Trees,
     /// The revision up to which all caches of the store hold everything.
     reached: watch::Receiver<u64>,
 }
@@ -103,7 +106,7 @@ impl Cacher {
             ended: false,
             pages: VecDeque::new(),
         };
-        Self { kind, store, clock, limits, state: RwLock::new(state), reached }
+        Self { kind, store, clock, limits, state: RwLock::new(state), trees: Trees::default(), reached }
     }
 
     pub(super) fn clock(&self) -> &SharedClock {
@@ -134,6 +137,12 @@ impl Cacher {
     /// The object with this key (`namespace/name`, or `name` at cluster scope).
     pub fn get(&self, key: &str) -> Option<Arc<CachedObject>> {
         self.state.read().tables.objects.get(key).map(|slot| slot.object.clone())
+    }
+
+    /// The same as a tree, shared by those who read it; `None` also for one whose bytes are damaged, which
+    /// was reported when it was read.
+    pub(super) fn tree(&self, key: &str) -> Option<Arc<Value>> {
+        self.trees.of(&*self.get(key)?).ok()
     }
 
     /// The objects now.

@@ -26,12 +26,11 @@ fn tree(object: &CachedObject) -> Option<Arc<Value>> {
 impl Objects for Cachers {
     fn get(&self, resource: Resource, namespace: &str, name: &str) -> Option<Arc<Value>> {
         let cacher = self.find(resource.group, resource.plural)?;
-        let found = if cacher.kind.shape().is_namespaced() {
-            cacher.get(&format!("{namespace}/{name}"))
+        if cacher.kind.shape().is_namespaced() {
+            cacher.tree(&format!("{namespace}/{name}"))
         } else {
-            cacher.get(name)
-        };
-        found.as_deref().and_then(tree)
+            cacher.tree(name)
+        }
     }
 
     fn changes(&self, resource: Resource, seen: &mut Seen) -> Vec<Change> {

@@ -24,6 +24,7 @@ mod scan;
 mod snapshot;
 #[cfg(test)]
 mod tests;
+mod trees;
 mod watcher;
 
 use std::collections::HashMap;
