@@ -15,9 +15,12 @@ const MOST: usize = 64;
 /// Of objects whose JSON is no longer than this: a tree is some five times as large.
 const LONGEST: usize = 4096;
 
-/// The trees of one kind by the object's key, each with its revision.
+/// A tree and the revision it is of.
+type Tree = (u64, Arc<Value>);
+
+/// The trees of one kind by the object's key.
 #[derive(Default)]
-pub(super) struct Trees(Mutex<HashMap<Arc<str>, (u64, Arc<Value>)>>);
+pub(super) struct Trees(Mutex<HashMap<Arc<str>, Tree>>);
 
 impl Trees {
     /// The object as a tree.
