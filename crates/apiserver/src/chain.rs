@@ -17,6 +17,7 @@ use stdx::ClockExt;
 use transport::websocket::Takeover;
 use transport::{Body, ReadError, Response};
 
+use crate::aggregation::remote::Remote;
 use crate::audit::causes::{self, Causes};
 use crate::authn;
 use crate::authz::Decision;
@@ -46,6 +47,8 @@ pub struct Call {
     pub uri: Uri,
     /// The body of what is passed on, which is not read whole.
     pub stream: Mutex<Option<Body>>,
+    /// Who answers, when it is another server.
+    pub remote: Option<Arc<Remote>>,
     /// The connection below, where it can be taken over.
     pub takeover: Option<Takeover>,
     /// What the client is warned of, however the request ends.
@@ -111,7 +114,9 @@ async fn steps(
         refuse_impersonation(&head.headers, &user)?;
         let Some(slot) = server.fairness.admit(&info, &user) else { return Ok(fairness::come_back()) };
         authorize(&server, &user, &info).await?;
-        let is_stream = fairness::is_stream(&info);
+        let remote = server.aggregation.answering(&info);
+        // What is passed on goes on until its other end is done.
+        let is_stream = fairness::is_stream(&info) || remote.is_some();
         let writes = info.is_resource && !is_stream && !matches!(info.verb.as_str(), "get" | "list" | "watch");
         // Nobody else's body is looked at: it would only be memory that a stranger fills.
         let (body, stream) = match (writes, is_stream) {
@@ -130,6 +135,7 @@ async fn steps(
             method: head.method,
             uri: head.uri,
             stream: Mutex::new(stream),
+            remote,
             takeover,
             warnings,
             slot: Mutex::new(None),

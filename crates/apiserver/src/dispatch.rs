@@ -7,7 +7,7 @@ use transport::Response;
 use crate::chain::Call;
 use crate::registry::catalogue::Resource;
 use crate::subresources::{answers, scale, status as status_subresource};
-use crate::{audit, encode, index, metrics, subresources, verbs, version};
+use crate::{aggregation, audit, encode, index, metrics, subresources, verbs, version};
 
 /// Serves a request.
 ///
@@ -15,8 +15,14 @@ use crate::{audit, encode, index, metrics, subresources, verbs, version};
 /// Whatever the one who serves it says; 405 when nobody does.
 pub async fn dispatch(call: &Call) -> status::Result<Response> {
     let info = &call.info;
+    if let Some(remote) = &call.remote {
+        return aggregation::proxy::pass(call, remote).await;
+    }
     if !info.is_resource {
         return non_resource(call).await;
+    }
+    if info.goes_on {
+        return Err(Status::no_such_path());
     }
     let Some(resource) = call.server.catalogue.find(&info.group, &info.version, &info.resource) else {
         return Ok(not_found());

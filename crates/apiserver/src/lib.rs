@@ -18,6 +18,7 @@
 //!   src/chain.rs: a_panic_is_an_answer_and_is_counted]
 
 pub mod admission;
+pub mod aggregation;
 pub mod audit;
 pub mod authn;
 pub mod authz;

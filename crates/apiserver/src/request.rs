@@ -35,6 +35,8 @@ pub struct RequestInfo {
     pub name: String,
     /// What a list, watch or deletecollection selects by field, as the client wrote it.
     pub field_selector: String,
+    /// The path goes on behind the subresource, which means something to other servers only.
+    pub goes_on: bool,
 }
 
 impl RequestInfo {
@@ -98,9 +100,7 @@ pub fn parse(method: &Method, path: &str, query: &Query) -> status::Result<Reque
     }
     let part = |i: usize| parts.get(i).copied().unwrap_or_default().to_owned();
     (info.resource, info.name, info.subresource) = (part(0), part(1), part(2));
-    if parts.len() > 3 && !matches!(info.subresource.as_str(), "proxy") {
-        return Err(Status::no_such_path());
-    }
+    info.goes_on = parts.len() > 3 && !matches!(info.subresource.as_str(), "proxy");
     let mut named_by_selector = false;
     if info.name.is_empty() {
         match info.verb.as_str() {
@@ -212,7 +212,9 @@ mod tests {
             Ok(i) if !i.is_resource => format!("{} {}", i.verb, i.path),
             Ok(i) => {
                 let sub = if i.subresource.is_empty() { String::new() } else { format!("/{}", i.subresource) };
-                format!("{} {}/{} {}{sub} ns={} name={}", i.verb, i.group, i.version, i.resource, i.namespace, i.name)
+                let more = if i.goes_on { " …" } else { "" };
+                let (verb, api) = (i.verb, format!("{}/{}", i.group, i.version));
+                format!("{verb} {api} {}{sub} ns={} name={}{more}", i.resource, i.namespace, i.name)
             }
         };
         assert_eq!(got, want, "{method} {uri}");
@@ -242,7 +244,7 @@ mod tests {
             ("POST", "/api/v1/namespaces/a/pods/b/binding", "create /v1 pods/binding ns=a name=b"),
             ("GET", "/api/v1/namespaces/a/pods/b/log?follow=1", "get /v1 pods/log ns=a name=b"),
             ("GET", "/api/v1/namespaces/a/pods/b/proxy/x/y", "get /v1 pods/proxy ns=a name=b"),
-            ("GET", "/api/v1/namespaces/a/pods/b/log/c", "404 NotFound"),
+            ("GET", "/api/v1/namespaces/a/pods/b/log/c", "get /v1 pods/log ns=a name=b …"),
             ("DELETE", "/api/v1/namespaces/a/pods/b", "delete /v1 pods ns=a name=b"),
             ("DELETE", "/api/v1/namespaces/a/pods", "deletecollection /v1 pods ns=a name="),
             ("DELETE", "/api/v1/namespaces/a/pods/", "deletecollection /v1 pods ns=a name="),

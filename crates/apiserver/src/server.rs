@@ -15,6 +15,7 @@ use transport::once::Dialer;
 use transport::{Handler, SharedHandler};
 
 use crate::admission::Plugin;
+use crate::aggregation::{self, Aggregation};
 use crate::audit::causes::Journal;
 use crate::authn::Authenticator;
 use crate::authn::in_process::{InProcess, InProcessAuthenticator};
@@ -22,7 +23,7 @@ use crate::authn::service_account;
 use crate::authn::x509::X509;
 use crate::authz::Authorizer;
 use crate::bootstrap::authentication::{self, Authorities};
-use crate::bootstrap::{self, aggregation, flow_control};
+use crate::bootstrap::{self, aggregation as roles, flow_control};
 use crate::cacher::{Cachers, Limits, Stores};
 use crate::chain;
 use crate::components::Components;
@@ -67,6 +68,8 @@ pub struct Config {
     pub front_proxy_ca_pem: String,
     /// Reads these two again while the server runs; none: they stay as they are.
     pub read_authorities: Option<authentication::Read>,
+    /// How servers that answer for APIs of their own are reached.
+    pub aggregation: aggregation::Options,
 }
 
 impl Config {
@@ -94,6 +97,7 @@ impl Config {
             client_ca_pem: String::new(),
             front_proxy_ca_pem: String::new(),
             read_authorities: None,
+            aggregation: aggregation::Options::default(),
         }
     }
 }
@@ -117,6 +121,7 @@ pub struct ApiServer {
     pub discovery: Discovery,
     pub openapi: OpenApi,
     pub metrics: Metrics,
+    pub aggregation: Aggregation,
     /// Requests that panicked.
     pub panics: AtomicU64,
     authenticators: Vec<Arc<dyn Authenticator>>,
@@ -161,6 +166,7 @@ impl ApiServer {
             fairness: Fairness::default(),
             components: Components::default(),
             metrics: Metrics::default(),
+            aggregation: Aggregation::new(config.aggregation),
             openapi,
             discovery: Discovery::new(built_in(), config.address.clone()),
             panics: AtomicU64::new(0),
@@ -194,11 +200,12 @@ impl ApiServer {
             clock: server.clock.clone(),
         };
         stage.spawn(keeper.run(stage.clone()));
-        let (door, rbac) = (server.handler(aggregation::user()), server.security.rbac.clone());
-        aggregation::settle(&door, &rbac).await;
-        let follow = aggregation::run(door, rbac, server.cachers.clone(), server.clock.clone(), stage.clone());
+        let (door, rbac) = (server.handler(roles::user()), server.security.rbac.clone());
+        roles::settle(&door, &rbac).await;
+        let follow = roles::run(door, rbac, server.cachers.clone(), server.clock.clone(), stage.clone());
         stage.spawn(follow);
         crd::start(&server).await?;
+        aggregation::start(&server).await?;
         stage.spawn(quota::run(server.clone(), stage.clone()));
         bootstrapped.store(true, Ordering::Release);
         Ok(server)
@@ -288,6 +295,7 @@ fn health(bootstrapped: &Arc<AtomicBool>, stage: &Stage) -> Health {
         Check::done("poststarthook/rbac/bootstrap-roles", bootstrapped),
         Check::done("poststarthook/scheduling/bootstrap-system-priority-classes", bootstrapped),
         Check::done("poststarthook/start-kubernetes-service-cidr-controller", bootstrapped),
+        Check::done("autoregister-completion", bootstrapped),
         Check::new("shutdown", move || !stopping.is_stopped()).ready_only(),
     ];
     Health::new(checks)

@@ -105,7 +105,8 @@ async fn groups_stand_in_the_order_in_which_names_are_looked_up() {
     {
         assert!(place(pair[0]) < place(pair[1]), "{names:?}");
     }
-    assert_eq!(list["groups"][0]["preferredVersion"]["groupVersion"], "apps/v1");
+    assert_eq!(list["groups"][0]["preferredVersion"]["groupVersion"], "apiregistration.k8s.io/v1");
+    assert_eq!(list["groups"][1]["preferredVersion"]["groupVersion"], "apps/v1");
     let aggregated = get(&server, "/apis", AGGREGATED).await.ok();
     let same: Vec<&str> =
         aggregated["items"].as_array().into_iter().flatten().filter_map(|g| g["metadata"]["name"].as_str()).collect();

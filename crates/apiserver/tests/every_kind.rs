@@ -35,6 +35,9 @@ struct Fixture {
     /// What was once said in status stays.
     #[serde(default)]
     final_status: bool,
+    /// What is said in status by others does not stay: the server minds it.
+    #[serde(default)]
+    minded_status: bool,
 }
 
 fn every() -> String {
@@ -414,6 +417,9 @@ async fn spec_and_status_do_not_leak_into_each_other() {
         assert_eq!(told.pointer(pointer), Some(&other), "{title}");
         assert_eq!(told["spec"], updated["spec"], "{title}: a spec through status");
         assert_eq!(written(&told), written(&updated), "{title}: a status moves no generation");
+        if walk.fixture.minded_status {
+            continue;
+        }
         if walk.fixture.final_status {
             let refused = root.patch("merge", &status, &json!({"status": null})).await.failure();
             assert!(refused.starts_with("422 Invalid"), "{title}: {refused}");

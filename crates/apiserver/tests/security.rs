@@ -247,7 +247,8 @@ async fn what_is_served_is_discovered() {
     let pods = core["resources"].as_array().unwrap().iter().find(|r| r["name"] == "pods").unwrap();
     assert_eq!(pods["storageVersionHash"], "xPOwRZ+Yhw8=");
     let groups = root.get("/apis").await.ok();
-    assert_eq!(groups["groups"][0]["name"], "apps");
+    assert_eq!(groups["groups"][0]["name"], "apiregistration.k8s.io");
+    assert_eq!(groups["groups"][1]["name"], "apps");
     let accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
     let all = root.send("GET", "/apis", &[("accept", accept)], "").await;
     assert_eq!(all.header("content-type"), "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList");

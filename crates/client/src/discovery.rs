@@ -91,25 +91,37 @@ pub async fn discover(client: &Client) -> Result<Discovered> {
     Ok(out)
 }
 
-async fn add(client: &Client, group: &str, version: &str, out: &mut Discovered) {
+/// Reads what the server has of one version of a group.
+///
+/// # Errors
+/// When the list of its resources cannot be read.
+pub async fn discover_version(client: &Client, group: &str, version: &str) -> Result<Vec<Served>> {
     let path = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
-    let list: Resources = match read(client, &path).await {
-        Ok(list) => list,
+    let list: Resources = read(client, &path).await?;
+    let entries = list.resources.into_iter().filter(|entry| !entry.name.contains('/'));
+    let served = |entry: Entry| {
+        let resource = Resource::new(group, version, &entry.name, &entry.kind, entry.namespaced);
+        let mut names = entry.short_names;
+        names.push(entry.singular_name);
+        Served { resource, verbs: entry.verbs, names }
+    };
+    Ok(entries.map(served).collect())
+}
+
+async fn add(client: &Client, group: &str, version: &str, out: &mut Discovered) {
+    let all = match discover_version(client, group, version).await {
+        Ok(all) => all,
         Err(error) => {
             let name = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
             out.failed.push((name, error.to_string()));
             return;
         }
     };
-    for entry in list.resources {
-        let is_known = |s: &Served| *s.resource.group == *group && *s.resource.plural == *entry.name;
-        if entry.name.contains('/') || out.resources.iter().any(is_known) {
-            continue;
+    for served in all {
+        let (group, plural) = (&served.resource.group, &served.resource.plural);
+        if !out.resources.iter().any(|s| s.resource.group == *group && s.resource.plural == *plural) {
+            out.resources.push(served);
         }
-        let resource = Resource::new(group, version, &entry.name, &entry.kind, entry.namespaced);
-        let mut names = entry.short_names;
-        names.push(entry.singular_name);
-        out.resources.push(Served { resource, verbs: entry.verbs, names });
     }
 }
 

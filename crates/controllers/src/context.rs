@@ -20,7 +20,8 @@ use stdx::{Rng, SharedClock};
 
 use crate::service_pods;
 use crate::views::{
-    BareView, BudgetView, DefinitionView, LeaseView, NodeView, PodView, RangeView, SelectorView, ServiceView,
+    ApiServiceView, BareView, BudgetView, DefinitionView, LeaseView, NodeView, PodView, RangeView, SelectorView,
+    ServiceView,
 };
 use crate::writer::Writer;
 use crate::{Identities, Options};
@@ -51,6 +52,7 @@ struct Shared {
     leases: OnceLock<Informer<LeaseView>>,
     budgets: OnceLock<Informer<BudgetView>>,
     definitions: OnceLock<Informer<DefinitionView>>,
+    api_services: OnceLock<Informer<ApiServiceView>>,
     claims: OnceLock<Informer<BareView>>,
     volumes: OnceLock<Informer<BareView>>,
     attributes_classes: OnceLock<Informer<BareView>>,
@@ -89,6 +91,7 @@ impl Context {
             leases: OnceLock::new(),
             budgets: OnceLock::new(),
             definitions: OnceLock::new(),
+            api_services: OnceLock::new(),
             claims: OnceLock::new(),
             volumes: OnceLock::new(),
             attributes_classes: OnceLock::new(),
@@ -248,6 +251,7 @@ impl Context {
             ("policy", "poddisruptionbudgets") => attach(&self.budgets(), tell),
             ("discovery.k8s.io", "endpointslices") => attach(&self.slices(), tell),
             ("apiextensions.k8s.io", "customresourcedefinitions") => attach(&self.definitions(), tell),
+            ("apiregistration.k8s.io", "apiservices") => attach(&self.api_services(), tell),
             _ => attach(&self.begin(self.builder::<BareView>(resource.clone()).without_json()), tell),
         }
     }
@@ -272,6 +276,13 @@ impl Context {
             Resource::new("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", false);
         let start = || self.begin(self.builder::<DefinitionView>(resource).without_json());
         self.shared.definitions.get_or_init(start).clone()
+    }
+
+    /// Who answers for which version of a group.
+    pub(crate) fn api_services(&self) -> Informer<ApiServiceView> {
+        let resource = Resource::new("apiregistration.k8s.io", "v1", "apiservices", "APIService", false);
+        let start = || self.begin(self.builder::<ApiServiceView>(resource).without_json());
+        self.shared.api_services.get_or_init(start).clone()
     }
 
     /// Publishes what controllers wait for.

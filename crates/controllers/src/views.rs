@@ -353,6 +353,23 @@ pub(crate) struct DefinitionCondition {
     pub status: String,
 }
 
+/// An APIService: which version of a group it is about, whether another server answers for that, and whether
+/// that can be asked.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct ApiServiceView {
+    pub spec: ApiServiceSpec,
+    pub status: DefinitionStatus,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct ApiServiceSpec {
+    pub group: String,
+    pub version: String,
+    pub service: Option<serde::de::IgnoredAny>,
+}
+
 /// An object for tests, from its JSON.
 #[cfg(test)]
 pub(crate) fn cached<V: serde::de::DeserializeOwned>(object: &serde_json::Value) -> Cached<V> {

@@ -22,6 +22,7 @@
 mod addresses;
 mod admission_rules;
 mod any;
+pub mod api_service;
 pub mod binding;
 mod cells;
 pub mod certificate_signing_request;
@@ -139,6 +140,7 @@ pub static ALL: &[&dyn AnyKind] = &[
     &secret::Secret,
     &service_account::ServiceAccount,
     &service::Service,
+    &api_service::APIService,
     &controller_revision::ControllerRevision,
     &daemon_set::DaemonSet,
     &deployment::Deployment,

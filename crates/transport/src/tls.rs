@@ -158,11 +158,15 @@ pub fn client(
 }
 
 /// A client's TLS that believes whatever certificate the server shows: for those who ask whether something
-/// answers, not who.
-pub fn trusting() -> Result<ClientConfig, Error> {
+/// answers, not who. Shows `identity` when there is one.
+pub fn trusting(identity: Option<Arc<dyn ResolvesClientCert>>) -> Result<ClientConfig, Error> {
     let provider = provider();
     let builder = ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
-    Ok(builder.dangerous().with_custom_certificate_verifier(Arc::new(Anyone(provider))).with_no_client_auth())
+    let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(Anyone(provider)));
+    Ok(match identity {
+        Some(identity) => builder.with_client_cert_resolver(identity),
+        None => builder.with_no_client_auth(),
+    })
 }
 
 #[derive(Debug)]

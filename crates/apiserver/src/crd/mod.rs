@@ -292,6 +292,7 @@ impl Keeper {
         let all = || kinds::ALL.iter().copied().map(kinds::SharedKind::from).chain(custom.iter().cloned());
         self.server.discovery.show(all());
         self.server.openapi.show(all());
+        self.server.aggregation.locals_changed();
     }
 
     /// Writes a status; false when that has to be done again.

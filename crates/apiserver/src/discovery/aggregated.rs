@@ -17,6 +17,10 @@ fn group(group: &Group) -> Value {
         .versions
         .iter()
         .map(|v| {
+            if let Some(elsewhere) = &v.elsewhere {
+                let freshness = if elsewhere.is_fresh { "Current" } else { "Stale" };
+                return json!({"version": v.name, "resources": elsewhere.resources, "freshness": freshness});
+            }
             let resources: Vec<Value> = v.kinds.iter().map(|k| resource(&**k)).collect();
             json!({"version": v.name, "resources": resources, "freshness": "Current"})
         })

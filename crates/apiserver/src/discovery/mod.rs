@@ -15,7 +15,7 @@ use http::{HeaderMap, HeaderValue, header};
 use kinds::{AnyKind, AnyShape, Keep, Names, SharedKind};
 use machinery::version::rank;
 use machinery::{encode, proto, status};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -23,32 +23,7 @@ mod aggregated;
 pub mod answer;
 mod legacy;
 
-/// The order in which clients look a name up when the group is not said: upstream's.
-const ORDER: &[&str] = &[
-    "",
-    "apiregistration.k8s.io",
-    "apps",
-    "events.k8s.io",
-    "authentication.k8s.io",
-    "authorization.k8s.io",
-    "autoscaling",
-    "batch",
-    "certificates.k8s.io",
-    "networking.k8s.io",
-    "policy",
-    "rbac.authorization.k8s.io",
-    "storage.k8s.io",
-    "admissionregistration.k8s.io",
-    "apiextensions.k8s.io",
-    "scheduling.k8s.io",
-    "coordination.k8s.io",
-    "node.k8s.io",
-    "discovery.k8s.io",
-    "resource.k8s.io",
-    "flowcontrol.apiserver.k8s.io",
-    "internal.apiserver.k8s.io",
-    "storagemigration.k8s.io",
-];
+use crate::aggregation::priorities;
 
 /// Aggregated discovery as JSON and as protobuf.
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
@@ -61,6 +36,21 @@ const FORMS: &[&str] = &["application/vnd.kubernetes.protobuf", "application/yam
 pub(crate) struct Version {
     pub(crate) name: String,
     pub(crate) kinds: Vec<SharedKind>,
+    /// Who answers for it, when it is another server.
+    elsewhere: Option<Arc<Elsewhere>>,
+}
+
+/// A version of a group that another server answers for, as that was last told.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Elsewhere {
+    pub group: String,
+    pub version: String,
+    pub group_priority: i32,
+    pub version_priority: i32,
+    /// In the new form of discovery.
+    pub resources: Vec<Value>,
+    /// False when the server cannot be asked at present.
+    pub is_fresh: bool,
 }
 
 /// One group with its versions, the preferred one first.
@@ -69,25 +59,49 @@ pub(crate) struct Group {
     pub(crate) versions: Vec<Version>,
 }
 
-/// The kinds as groups and versions, in upstream's order.
+/// The kinds as groups and versions, in the order in which clients look a name up when the group is not said.
 pub(crate) fn groups(kinds: impl IntoIterator<Item = SharedKind>) -> Vec<Group> {
-    let mut groups: BTreeMap<String, BTreeMap<String, Vec<SharedKind>>> = BTreeMap::new();
+    merged(kinds, &[])
+}
+
+/// The same with what other servers answer for, which is theirs also where this server could answer.
+fn merged(kinds: impl IntoIterator<Item = SharedKind>, elsewhere: &[Arc<Elsewhere>]) -> Vec<Group> {
+    let mut groups: BTreeMap<String, BTreeMap<String, Version>> = BTreeMap::new();
+    let empty = |name: &str| Version { name: name.to_owned(), kinds: Vec::new(), elsewhere: None };
     for kind in kinds {
         let (group, version) = (kind.shape().group.to_owned(), kind.shape().version.to_owned());
-        groups.entry(group).or_default().entry(version).or_default().push(kind);
+        let versions = groups.entry(group).or_default();
+        versions.entry(version).or_insert_with_key(|version| empty(version)).kinds.push(kind);
     }
-    let version = |(name, mut kinds): (String, Vec<SharedKind>)| {
-        kinds.sort_by(|a, b| a.shape().plural.cmp(b.shape().plural));
-        Version { name, kinds }
-    };
-    let group = |(name, versions): (String, BTreeMap<_, _>)| {
-        let mut versions: Vec<Version> = versions.into_iter().map(version).collect();
-        versions.sort_by_key(|v| std::cmp::Reverse(rank(&v.name)));
-        Group { name, versions }
-    };
-    let mut groups: Vec<Group> = groups.into_iter().map(group).collect();
-    groups.sort_by_key(|g| ORDER.iter().position(|o| *o == g.name).unwrap_or(ORDER.len()));
-    groups
+    for one in elsewhere {
+        let version = Version { elsewhere: Some(one.clone()), ..empty(&one.version) };
+        groups.entry(one.group.clone()).or_default().insert(one.version.clone(), version);
+    }
+    let mut ranked: Vec<(i32, Group)> = Vec::new();
+    for (name, versions) in groups {
+        let mut versions: Vec<((i32, i32), Version)> =
+            versions.into_values().map(|version| (version.priorities(&name), version)).collect();
+        versions.sort_by_key(|((_, own), version)| std::cmp::Reverse((*own, rank(&version.name))));
+        let of_group = versions.iter().map(|((of_group, _), _)| *of_group).max().unwrap_or_default();
+        let mut versions: Vec<Version> = versions.into_iter().map(|(_, version)| version).collect();
+        for version in &mut versions {
+            version.kinds.sort_by(|a, b| a.shape().plural.cmp(b.shape().plural));
+        }
+        ranked.push((of_group, Group { name, versions }));
+    }
+    // By name where they are equal.
+    ranked.sort_by_key(|(of_group, _)| std::cmp::Reverse(*of_group));
+    ranked.into_iter().map(|(_, group)| group).collect()
+}
+
+impl Version {
+    /// The group's priority, and the version's within it.
+    fn priorities(&self, group: &str) -> (i32, i32) {
+        match &self.elsewhere {
+            Some(elsewhere) => (elsewhere.group_priority, elsewhere.version_priority),
+            None => priorities::of(group, &self.name),
+        }
+    }
 }
 
 /// A subresource as both forms of discovery show it.
@@ -129,10 +143,13 @@ fn storage_version_hash(kind: &dyn AnyKind) -> Option<String> {
     Some(base64::engine::general_purpose::STANDARD.encode(&digest[..8]))
 }
 
-/// Discovery over a list of kinds. Aggregated bodies are made when first asked for and kept.
+/// Discovery over a list of kinds and what other servers answer for. Aggregated bodies are made when first asked
+/// for and kept.
 pub struct Discovery {
     /// Where clients outside reach the server, `10.0.0.1:6443`.
     address: String,
+    /// What is served here and elsewhere.
+    all: Mutex<(Vec<SharedKind>, Vec<Arc<Elsewhere>>)>,
     served: RwLock<Arc<Served>>,
 }
 
@@ -153,13 +170,25 @@ struct Aggregated {
 impl Discovery {
     /// Of the kinds given. `address` is where clients reach the server (`10.0.0.1:6443`).
     pub fn new(kinds: impl IntoIterator<Item = SharedKind>, address: impl Into<String>) -> Self {
-        Self { address: address.into(), served: RwLock::new(Arc::new(Served::new(kinds))) }
+        let kinds: Vec<SharedKind> = kinds.into_iter().collect();
+        let served = RwLock::new(Arc::new(Served::new(&kinds, &[])));
+        Self { address: address.into(), all: Mutex::new((kinds, Vec::new())), served }
     }
 
     /// Shows these kinds from now on.
     pub fn show(&self, kinds: impl IntoIterator<Item = SharedKind>) {
-        let served = Arc::new(Served::new(kinds));
-        *self.served.write() = served;
+        let mut all = self.all.lock();
+        all.0 = kinds.into_iter().collect();
+        *self.served.write() = Arc::new(Served::new(&all.0, &all.1));
+    }
+
+    /// Shows from now on what other servers answer for.
+    pub fn show_elsewhere(&self, elsewhere: Vec<Arc<Elsewhere>>) {
+        let mut all = self.all.lock();
+        if all.1 != elsewhere {
+            all.1 = elsewhere;
+            *self.served.write() = Arc::new(Served::new(&all.0, &all.1));
+        }
     }
 
     /// Every group with its versions.
@@ -196,12 +225,15 @@ impl Discovery {
 }
 
 impl Served {
-    fn new(kinds: impl IntoIterator<Item = SharedKind>) -> Self {
-        Self { groups: groups(kinds), core: OnceLock::new(), rest: OnceLock::new() }
+    fn new(kinds: &[SharedKind], elsewhere: &[Arc<Elsewhere>]) -> Self {
+        let groups = merged(kinds.iter().cloned(), elsewhere);
+        Self { groups, core: OnceLock::new(), rest: OnceLock::new() }
     }
 
+    /// A version that this server answers for.
     fn version(&self, group: &str, version: &str) -> Option<&Version> {
-        self.groups.iter().find(|g| g.name == group)?.versions.iter().find(|v| v.name == version)
+        let versions = &self.groups.iter().find(|g| g.name == group)?.versions;
+        versions.iter().find(|v| v.name == version && v.elsewhere.is_none())
     }
 
     fn aggregated(&self, core: bool, as_protobuf: bool, headers: &HeaderMap) -> transport::Response {

@@ -20,11 +20,13 @@ use parking_lot::{Mutex, RwLock};
 use serde_json::{Map, Value, json};
 use stdx::SharedClock;
 
+use self::foreign::Written;
 use self::model::{Reach, Registered};
 use self::paths::Path;
 use self::texts::Texts;
 use crate::discovery::{self, Group, Version, answer};
 
+mod foreign;
 mod gnostic;
 pub mod model;
 mod parameters;
@@ -32,6 +34,8 @@ mod paths;
 pub mod texts;
 mod v2;
 mod v3;
+
+pub use foreign::Foreign;
 
 const JSON: &str = "application/json";
 /// The protobuf forms under their valid names, in which they are answered, and those old clients ask for.
@@ -102,6 +106,8 @@ pub struct OpenApi {
 /// The documents of one time.
 struct Served {
     documents: Vec<Arc<Document>>,
+    /// What other servers say of what they answer for.
+    foreign: Vec<Arc<Foreign>>,
     v2: Kept,
     /// As HTTP writes it: since when the documents are what they are.
     since: String,
@@ -157,7 +163,8 @@ impl OpenApi {
     /// Of the kinds given; `version` is the server's.
     pub fn new(kinds: impl IntoIterator<Item = SharedKind>, version: impl Into<String>, clock: SharedClock) -> Self {
         let documents = documents(discovery::groups(kinds)).into_iter().map(Arc::new).collect();
-        let served = Served { documents, v2: Kept::default(), since: http_date(clock.wall()) };
+        let since = http_date(clock.wall());
+        let served = Served { documents, foreign: Vec::new(), v2: Kept::default(), since };
         Self { served: RwLock::new(Arc::new(served)), version: version.into(), writing: Mutex::new(()), clock }
     }
 
@@ -172,7 +179,19 @@ impl OpenApi {
             _ => Arc::new(document),
         };
         let documents = new.into_iter().map(keep).collect();
-        *served = Arc::new(Served { documents, v2: Kept::default(), since });
+        let foreign = served.foreign.clone();
+        *served = Arc::new(Served { documents, foreign, v2: Kept::default(), since });
+    }
+
+    /// Adds from now on what other servers say of what they answer for.
+    pub fn show_foreign(&self, foreign: Vec<Arc<Foreign>>) {
+        let mut served = self.served.write();
+        let same = |(old, new): (&Arc<Foreign>, &Arc<Foreign>)| old.is_as(new);
+        if served.foreign.len() == foreign.len() && served.foreign.iter().zip(&foreign).all(same) {
+            return;
+        }
+        let (documents, since) = (served.documents.clone(), http_date(self.clock.wall()));
+        *served = Arc::new(Served { documents, foreign, v2: Kept::default(), since });
     }
 
     /// Answers a GET below `/openapi`; `hash` is that of the query. `None` for paths not served. What is
@@ -184,7 +203,7 @@ impl OpenApi {
             "/openapi/v3" => self.index(&served, headers),
             path => {
                 let rest = path.strip_prefix("/openapi/v3/")?;
-                let document = served.documents.iter().find(|d| d.path == rest)?;
+                let document = served.documents.iter().find(|d| d.path == rest && !served.is_foreign(&d.path))?;
                 self.answer_v3(document, hash, headers)
             }
         };
@@ -202,8 +221,13 @@ impl OpenApi {
         let offers = [V2_PROTOBUF, V2_PROTOBUF_OLD, JSON];
         let Some(chosen) = answer::choose(headers, &offers) else { return not_acceptable() };
         let kinds: Vec<SharedKind> = served.documents.iter().flat_map(|d| d.about.kinds()).cloned().collect();
-        let json = |source: &Source| v2::json(source, &served.paths(&source.texts), &kinds, &self.version);
-        let protobuf = |source: &Source| v2::protobuf(source, &served.paths(&source.texts), &kinds, &self.version);
+        let own = |source: &Source| v2::json(source, &served.paths(&source.texts), &kinds, &self.version);
+        let merged = |source: &Source| Written::of(&own(source), &served.foreign);
+        let json = |source: &Source| merged(source).map_or_else(|| own(source), |written| written.json());
+        let protobuf = |source: &Source| {
+            let own = || v2::protobuf(source, &served.paths(&source.texts), &kinds, &self.version);
+            merged(source).map_or_else(own, |written| written.protobuf())
+        };
         if chosen == 2 {
             self.answer(&served.v2, headers, JSON, &served.v2.json, json, json)
         } else {
@@ -268,9 +292,12 @@ impl OpenApi {
                 document.kept.hash.get_or_init(|| answer::hash(&self.json(document, &source)));
             }
         }
-        let hashes = served.documents.iter().filter_map(|d| Some((d, d.kept.hash.get()?)));
+        let own = served.documents.iter().filter(|d| !served.is_foreign(&d.path));
+        let hashes = own.filter_map(|d| Some((d, d.kept.hash.get()?)));
+        let own = hashes.map(|(d, hash)| (d.path.clone(), Self::url(d, hash)));
+        let foreign = served.foreign.iter().filter_map(|f| Some((f.path(), f.v3.clone()?)));
         let paths: Map<String, Value> =
-            hashes.map(|(d, hash)| (d.path.clone(), json!({"serverRelativeURL": Self::url(d, hash)}))).collect();
+            own.chain(foreign).map(|(path, url)| (path, json!({"serverRelativeURL": url}))).collect();
         let body = Bytes::from(json!({ "paths": paths }).to_string());
         answer::cached(headers, JSON, &body, &answer::etag(&body))
     }
@@ -311,6 +338,11 @@ impl OpenApi {
 }
 
 impl Served {
+    /// True for what another server answers for.
+    fn is_foreign(&self, path: &str) -> bool {
+        self.foreign.iter().any(|foreign| foreign.path() == path)
+    }
+
     /// Everything that can be asked for, in the order of paths.
     fn paths(&self, texts: &Texts) -> Vec<Path> {
         let mut all: Vec<Path> = self.documents.iter().flat_map(|d| d.paths(texts)).collect();

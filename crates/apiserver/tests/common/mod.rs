@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
+pub mod aggregated;
 pub mod custom;
 
 use std::sync::Arc;

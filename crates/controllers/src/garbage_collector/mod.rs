@@ -1,12 +1,13 @@
 //! Garbage collection: objects whose owners are all gone go too; owners that are deleted in the
 //! foreground wait for their dependents; owners that orphan let them live.
 //!
-//! It follows the metadata of every deletable resource that discovery shows, and of custom resources as
-//! they come and go (`custom.rs`). The graph of owners
+//! It follows the metadata of every deletable resource that discovery shows, and of custom resources and of
+//! what other servers answer for as they come and go (`custom.rs`, `elsewhere.rs`). The graph of owners
 //! only says what to look at: before anything is deleted, the object and each owner are read anew,
 //! and the deletion is bound to the uid and revision that were read.
 
 mod custom;
+mod elsewhere;
 mod graph;
 mod plan;
 
@@ -28,6 +29,7 @@ use stdx::backoff::Policy;
 use crate::context::Context;
 use crate::writer::Writer;
 use custom::Custom;
+use elsewhere::Elsewhere;
 use graph::{FOREGROUND, Graph, Node, ORPHAN, Place, Work};
 use plan::{Facts, Owner, Verdict};
 
@@ -45,6 +47,7 @@ struct Controller {
     absent: Mutex<Absent>,
     queue: Arc<Queue<Work>>,
     custom: Custom,
+    elsewhere: Elsewhere,
 }
 
 #[derive(Default)]
@@ -62,6 +65,7 @@ pub(crate) fn start(context: &Context) {
         absent: Mutex::new(Absent::default()),
         queue: queue.clone(),
         custom: Custom::default(),
+        elsewhere: Elsewhere::default(),
     });
     let (own, followed) = (controller.clone(), context.clone());
     let ready = async move { own.follow(&followed).await };
@@ -74,7 +78,8 @@ impl Controller {
         let mut failures = 0;
         let found = loop {
             match discovery::discover(context.reader()).await {
-                Ok(found) if found.failed.is_empty() => break found,
+                // A server that cannot be asked, and answers only for itself, is not waited for.
+                Ok(found) if self.are_elsewhere(context, &found).await => break found,
                 Ok(found) => tracing::warn!(failed = ?found.failed, "some groups were not discovered; trying again"),
                 Err(error) => tracing::warn!(%error, "discovery failed; trying again"),
             }
@@ -82,12 +87,18 @@ impl Controller {
             context.clock.sleep(RETRY.delay(failures)).await;
         };
         let mut synced = Vec::new();
+        let mut others = std::collections::HashMap::new();
+        if found.resources.iter().any(|served| elsewhere::is_api_service(&served.resource)) {
+            others = elsewhere::all(&context.api_services());
+            elsewhere::follow(&self, context);
+        }
         if found.resources.iter().any(|served| custom::is_definition(&served.resource)) {
             synced.extend(self.follow_definitions(context).await);
         }
         for served in found.resources {
             let resource = served.resource.clone();
-            if self.custom.has(&resource) {
+            let api = (resource.group.to_string(), resource.version.to_string());
+            if self.custom.has(&resource) || others.contains_key(&api) {
                 continue;
             }
             let kind = (resource.group.to_string(), resource.kind.to_string());
@@ -101,6 +112,22 @@ impl Controller {
             synced.push(context.follow(&resource, move |meta, is_gone| own.heard(&of, meta, is_gone)));
         }
         join_all(synced).await;
+    }
+
+    /// True when everything that was not discovered is answered for by other servers.
+    async fn are_elsewhere(&self, context: &Context, found: &discovery::Discovered) -> bool {
+        if !found.resources.iter().any(|served| elsewhere::is_api_service(&served.resource)) {
+            return found.failed.is_empty();
+        }
+        // What they answer for is followed apart from the rest, so it has to be known which that is.
+        let api_services = context.api_services();
+        api_services.synced().await;
+        let others = elsewhere::all(&api_services);
+        let is_other = |name: &str| {
+            let (group, version) = name.split_once('/').unwrap_or(("", name));
+            others.contains_key(&(group.to_owned(), version.to_owned()))
+        };
+        found.failed.iter().all(|(name, _)| is_other(name))
     }
 
     /// A cache tells of an object.

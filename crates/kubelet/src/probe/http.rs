@@ -132,7 +132,7 @@ async fn ask(get: &Get) -> Result<Reply, Failed> {
     let stream = dial(&get.host, get.port).await?;
     if get.tls {
         let name = rustls::pki_types::ServerName::try_from(get.host.clone()).map_err(failed)?;
-        let connector = tokio_rustls::TlsConnector::from(Arc::new(transport::tls::trusting().map_err(failed)?));
+        let connector = tokio_rustls::TlsConnector::from(Arc::new(transport::tls::trusting(None).map_err(failed)?));
         let stream = connector.connect(name, stream).await.map_err(failed)?;
         exchange(get, TokioIo::new(stream)).await
     } else {

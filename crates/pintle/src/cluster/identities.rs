@@ -37,8 +37,18 @@ impl Identities {
     }
 
     fn keeper(&self, name: &str, request: Request) -> Result<Arc<Keeper>> {
+        self.keeper_of(&self.cluster, name, request)
+    }
+
+    fn keeper_of(&self, authority: &Arc<Authority>, name: &str, request: Request) -> Result<Arc<Keeper>> {
         let files = Some((self.layout.clone(), name.to_owned()));
-        Ok(Keeper::start(self.cluster.clone(), request, files, self.clock.clone())?)
+        Ok(Keeper::start(authority.clone(), request, files, self.clock.clone())?)
+    }
+
+    /// What the API server shows servers that answer for APIs of their own: by this they believe for whom it
+    /// speaks.
+    pub fn front_proxy_client(&self) -> Result<Arc<Keeper>> {
+        self.keeper_of(&self.front_proxy, "front-proxy-client", Request::client("front-proxy-client", ""))
     }
 
     /// Who may sign client certificates.

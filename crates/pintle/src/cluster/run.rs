@@ -15,9 +15,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use apiserver::ApiServer;
 use apiserver::authn::service_account;
 use apiserver::bootstrap::authentication;
+use apiserver::{ApiServer, aggregation};
 use client::Client;
 use host::containerd::{self, Started};
 use host::journal::{Journal, Mutation};
@@ -409,6 +409,8 @@ async fn start_api_server(
         client_ca_pem: identities.cluster.certificate().to_owned(),
         front_proxy_ca_pem: identities.front_proxy.certificate().to_owned(),
         read_authorities: None,
+        // Pods of this machine are reached without a detour, also before the rules of their Services are there.
+        aggregation: aggregation::Options { identity: Some(identities.front_proxy_client()?), to_endpoints: true },
         service_accounts: service_account::Options::standard(&args.cluster_domain, identities.tokens.clone()),
         kubelet_client: identities.kubelet_client()?,
         tls: identities.api_server(&args.cluster_domain, service, vec![node_ip, args.bind_address])?,
@@ -430,6 +432,7 @@ pub struct Api {
     pub front_proxy_ca_pem: String,
     /// Reads these two again while the server runs.
     pub read_authorities: Option<authentication::Read>,
+    pub aggregation: aggregation::Options,
     pub service_accounts: service_account::Options,
     pub kubelet_client: Arc<ClientConfig>,
     pub tls: ServerConfig,
@@ -451,6 +454,7 @@ pub async fn start_api(
         client_ca_pem: api.client_ca_pem,
         front_proxy_ca_pem: api.front_proxy_ca_pem,
         read_authorities: api.read_authorities,
+        aggregation: api.aggregation,
         kubelet_client: Some(api.kubelet_client),
         version: VERSION.to_owned(),
         address: api.advertised.to_string(),

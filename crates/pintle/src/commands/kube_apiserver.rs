@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use apiserver::ApiServer;
 use apiserver::authn::service_account;
 use apiserver::bootstrap::authentication::{self, Authorities};
+use apiserver::{ApiServer, aggregation};
 use clap::Args;
 use ipnet::IpNet;
 use pki::{PublicKey, SigningKey};
-use rustls::client::Resumption;
+use rustls::client::{ResolvesClientCert, Resumption};
 use rustls::{ClientConfig, ServerConfig};
 use stdx::shutdown::Stage;
 use stdx::{Rng, SharedClock};
@@ -82,6 +82,17 @@ pub struct KubeApiServer {
     kubelet_client_certificate: Option<PathBuf>,
     #[arg(long, value_name = "FILE", requires = "kubelet_client_certificate")]
     kubelet_client_key: Option<PathBuf>,
+    /// What this server shows servers that answer for APIs of their own, with its key.
+    #[arg(long, value_name = "FILE", requires = "proxy_client_key_file")]
+    proxy_client_cert_file: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", requires = "proxy_client_cert_file")]
+    proxy_client_key_file: Option<PathBuf>,
+    /// By whom such servers know what is shown to them: who signed it.
+    #[arg(long, value_name = "FILE", requires = "proxy_client_cert_file")]
+    requestheader_client_ca_file: Option<PathBuf>,
+    /// Dial endpoints of the Services of such servers, not the Services' own addresses.
+    #[arg(long)]
+    enable_aggregator_routing: bool,
     /// The domain of the cluster's names.
     #[arg(long, default_value = "cluster.local", value_name = "DOMAIN")]
     cluster_domain: String,
@@ -115,6 +126,14 @@ impl KubeApiServer {
         }
         let service = self.service_cluster_ip_range.hosts().next().context("an empty Service range")?;
         identities.api_server(&self.cluster_domain, service, vec![address, self.bind_address])
+    }
+
+    fn aggregation(&self, identities: &Identities) -> Result<aggregation::Options> {
+        let identity: Arc<dyn ResolvesClientCert> = match (&self.proxy_client_cert_file, &self.proxy_client_key_file) {
+            (Some(certificate), Some(key)) => FileIdentity::pair(certificate, key).map_err(anyhow::Error::msg)?,
+            _ => identities.front_proxy_client()?,
+        };
+        Ok(aggregation::Options { identity: Some(identity), to_endpoints: self.enable_aggregator_routing })
     }
 
     fn kubelet_client(&self, identities: &Identities, clock: &SharedClock) -> Result<Arc<ClientConfig>> {
@@ -169,6 +188,10 @@ pub async fn run(args: KubeApiServer, clock: SharedClock) -> Result<()> {
         Some(path) => (trust(path)?, String::from_utf8(read(path)?)?),
         None => (identities.client_trust()?, identities.cluster.certificate().to_owned()),
     };
+    let front_proxy_ca_pem = match &args.requestheader_client_ca_file {
+        Some(path) => String::from_utf8(read(path)?)?,
+        None => identities.front_proxy.certificate().to_owned(),
+    };
     let stage = Stage::new();
     let api = Api {
         store: args.data_dir.clone(),
@@ -178,15 +201,16 @@ pub async fn run(args: KubeApiServer, clock: SharedClock) -> Result<()> {
         node_ports: ports(&args.service_node_port_range)?,
         client_ca,
         client_ca_pem,
-        front_proxy_ca_pem: identities.front_proxy.certificate().to_owned(),
+        front_proxy_ca_pem: front_proxy_ca_pem.clone(),
         read_authorities: args.client_ca_file.clone().map(|file| {
-            let front_proxy_ca = identities.front_proxy.certificate().to_owned();
+            let front_proxy_ca = front_proxy_ca_pem.clone();
             let read: authentication::Read = Arc::new(move || {
                 let client_ca = std::fs::read_to_string(&file).ok()?;
                 Some(Authorities { client_ca, front_proxy_ca: front_proxy_ca.clone() })
             });
             read
         }),
+        aggregation: args.aggregation(&identities)?,
         service_accounts,
         kubelet_client: args.kubelet_client(&identities, &clock)?,
         tls: args.tls(&identities, &clock, advertised)?,

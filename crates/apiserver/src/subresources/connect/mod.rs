@@ -5,13 +5,16 @@
 //!  POST pods/web/exec, Upgrade ─► https://node:10250/exec/…  (the node's own certificate) ─► 101, bytes both ways
 //!  GET  pods/web/proxy/x       ─► http://pod:port/x
 //!  GET  services/web:http/proxy/x ─► http://endpoint:port/x
+//!  any  /apis/GROUP/VERSION/…  ─► https://service:port/apis/GROUP/VERSION/…  (in the name of who asks)
 //! ```
 
+pub mod front_proxy;
 pub mod pod_stream;
 pub mod proxy;
 
 use http::header::{AUTHORIZATION, CONNECTION, HOST, HeaderName, LOCATION, UPGRADE};
 use http::{HeaderMap, HeaderValue};
+use kinds::User;
 use machinery::status::{self, Status};
 use transport::once::{self, Secure};
 use transport::{Error, Request, Response, websocket};
@@ -42,6 +45,8 @@ pub struct Destination<'a> {
     pub upgrade_only: bool,
     /// The path of this server under which the destination's own paths are reached.
     pub prefix: Option<String>,
+    /// In whose name the request is passed on, for those who believe this server about that.
+    pub user: Option<&'a User>,
 }
 
 /// True when a request wants to become something else.
@@ -63,7 +68,7 @@ pub async fn authorize_upgrade(call: &Call) -> status::Result<()> {
 }
 
 /// The headers of the request that is passed on.
-fn passed_on(call: &Call, to: &Destination<'_>, upgrade: bool) -> HeaderMap {
+fn passed_on(call: &Call, to: &Destination<'_>, upgrade: bool) -> status::Result<HeaderMap> {
     let mut headers = HeaderMap::new();
     let named: Vec<String> = call
         .headers
@@ -76,7 +81,7 @@ fn passed_on(call: &Call, to: &Destination<'_>, upgrade: bool) -> HeaderMap {
     for (name, value) in &call.headers {
         let of_connection = HOP.contains(&name.as_str()) || named.iter().any(|n| n == name.as_str());
         // Whom the client is to us is nobody else's business.
-        if !of_connection && *name != HOST && *name != AUTHORIZATION {
+        if !of_connection && *name != HOST && *name != AUTHORIZATION && !front_proxy::is_about_user(name) {
             headers.append(name.clone(), value.clone());
         }
     }
@@ -97,7 +102,10 @@ fn passed_on(call: &Call, to: &Destination<'_>, upgrade: bool) -> HeaderMap {
         }
         set(&mut headers, "x-forwarded-proto", "https");
     }
-    headers
+    if let Some(user) = to.user {
+        front_proxy::speak_for(&mut headers, user)?;
+    }
+    Ok(headers)
 }
 
 /// Passes the request on, and the answer back.
@@ -114,7 +122,7 @@ pub async fn pass(call: &Call, to: Destination<'_>) -> status::Result<Response> 
         (true, error) => Status::new(500, "", format!("error dialing backend: {error}")),
         (false, error) => Status::unavailable(format!("error trying to reach service: {error}")),
     };
-    let headers = passed_on(call, &to, upgrade);
+    let headers = passed_on(call, &to, upgrade)?;
     let io = once::connect(call.server.dialer(), &to.address, to.secure, &call.server.clock).await.map_err(failed)?;
     let body = if upgrade { None } else { call.stream.lock().take() };
     let mut request: Request = http::Request::new(body.unwrap_or_else(transport::empty));

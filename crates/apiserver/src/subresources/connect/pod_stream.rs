@@ -46,6 +46,7 @@ async fn run(call: &Call) -> status::Result<Response> {
         secure: Some(Secure { config: tls, server_name: &target.server_name }),
         upgrade_only: true,
         prefix: None,
+        user: None,
     };
     let response = pass(call, to).await?;
     let code = response.status().as_u16();

@@ -73,11 +73,11 @@ async fn to(call: &Call, address: String, secure: Option<Secure<'_>>) -> status:
         return Ok(response);
     }
     let path = format!("{}{query}", rest.unwrap_or_else(|| "/".to_owned()));
-    pass(call, Destination { address, secure, path, upgrade_only: false, prefix: Some(prefix) }).await
+    pass(call, Destination { address, secure, path, upgrade_only: false, prefix: Some(prefix), user: None }).await
 }
 
 /// Addresses that are of this machine or of nobody in particular lead nowhere.
-fn allowed(address: &str) -> status::Result<IpAddr> {
+pub(crate) fn allowed(address: &str) -> status::Result<IpAddr> {
     let refused = || Status::bad_request("address not allowed");
     let ip: IpAddr = address.parse().map_err(|_| refused())?;
     let local = match ip {
@@ -90,7 +90,8 @@ fn allowed(address: &str) -> status::Result<IpAddr> {
     Ok(ip)
 }
 
-fn host_port(ip: &str, port: &str) -> String {
+/// As part of a URL.
+pub(crate) fn host_port(ip: &str, port: &str) -> String {
     if ip.contains(':') { format!("[{ip}]:{port}") } else { format!("{ip}:{port}") }
 }
 
@@ -116,7 +117,7 @@ async fn pod(call: &Call) -> status::Result<Response> {
 
 /// Passes the request on to one of whom only the address is known.
 async fn anybody(call: &Call, address: String, secure: bool, ip: &str) -> status::Result<Response> {
-    let config = if secure { Some(tls::trusting().map_err(Status::internal)?) } else { None };
+    let config = if secure { Some(tls::trusting(None).map_err(Status::internal)?) } else { None };
     let secure = config.as_ref().map(|config| Secure { config, server_name: ip });
     to(call, address, secure).await
 }
