@@ -91,7 +91,7 @@ async fn kubectl_uses_an_api_of_another_server() -> Result<()> {
         .spawn()?;
     let mut events = BufReader::new(watch.stdout.take().context("piped")?).lines();
     let mut next = async || -> Result<String> {
-        Ok(cluster.clock.timeout(clients::LIMIT, events.next_line()).await??.context("the watch ended")?)
+        cluster.clock.timeout(clients::LIMIT, events.next_line()).await??.context("the watch ended")
     };
     ensure!(next().await?.contains("ship.sample.example.com/victory"));
     cluster.kubectl_with_input(&["create", "-f", "-"], &ship("bounty", 2)).await?;
