@@ -85,7 +85,7 @@ impl Backend {
         if manner == Manner::Old {
             return None;
         }
-        let foo = json!({"type": "object", "description": "A foo.", "x-kubernetes-group-version-kind": [kind],
+        let definition = json!({"type": "object", "description": "A foo.", "x-kubernetes-group-version-kind": [kind],
             "properties": {"size": {"type": "integer", "description": "How large it is."},
                 "metadata": {"$ref": "#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"}}});
         match path {
@@ -112,7 +112,7 @@ impl Backend {
             }
             "/openapi/v2" => {
                 let mut document = json!({"swagger": "2.0", "info": {"title": "foos", "version": "v1"}, "paths": {},
-                    "definitions": {"com.example.Foo": foo,
+                    "definitions": {"com.example.Foo": definition,
                         "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta": {"type": "object"}}});
                 document["paths"][format!("{root}/foos")] = json!({"get": {"operationId": "listFoo",
                     "responses": {"200": {"schema": {"$ref": "#/definitions/com.example.Foo"}}}}});
@@ -123,7 +123,7 @@ impl Backend {
                 plain(document)
             }
             _ if path == format!("/openapi/v3{root}") => {
-                plain(json!({"openapi": "3.0.0", "components": {"schemas": {"com.example.Foo": foo}}}))
+                plain(json!({"openapi": "3.0.0", "components": {"schemas": {"com.example.Foo": definition}}}))
             }
             _ => None,
         }
@@ -308,8 +308,8 @@ impl World {
     pub async fn discovered(&self, name: &str) -> Value {
         let list = self.root().send("GET", "/apis", &[("accept", AGGREGATED)], "").await.ok();
         let group = format!("{name}.example.com");
-        let items = list["items"].as_array().into_iter().flatten();
-        items.filter(|item| item["metadata"]["name"] == *group).cloned().next().unwrap_or_default()
+        let mut items = list["items"].as_array().into_iter().flatten();
+        items.find(|item| item["metadata"]["name"] == *group).cloned().unwrap_or_default()
     }
 
     /// Waits until what is discovered of the group is as it should be.
