@@ -70,6 +70,8 @@ pub struct Config {
     pub read_authorities: Option<authentication::Read>,
     /// How servers that answer for APIs of their own are reached.
     pub aggregation: aggregation::Options,
+    /// Keeps flow schemas and priority levels; without it they are what others make of them.
+    pub priority_and_fairness: bool,
 }
 
 impl Config {
@@ -98,6 +100,7 @@ impl Config {
             front_proxy_ca_pem: String::new(),
             read_authorities: None,
             aggregation: aggregation::Options::default(),
+            priority_and_fairness: true,
         }
     }
 }
@@ -199,7 +202,9 @@ impl ApiServer {
             cachers: server.cachers.clone(),
             clock: server.clock.clone(),
         };
-        stage.spawn(keeper.run(stage.clone()));
+        if config.priority_and_fairness {
+            stage.spawn(keeper.run(stage.clone()));
+        }
         let (door, rbac) = (server.handler(roles::user()), server.security.rbac.clone());
         roles::settle(&door, &rbac).await;
         let follow = roles::run(door, rbac, server.cachers.clone(), server.clock.clone(), stage.clone());

@@ -72,8 +72,9 @@ fn walks(server: &Server) -> Vec<Walk<'_>> {
     found
 }
 
+/// Nobody but the test writes to what it makes.
 async fn server() -> Server {
-    let server = Server::start().await;
+    let server = Server::start_with(|config| config.priority_and_fairness = false).await;
     let account = json!({"metadata": {"name": "default"}});
     server.root.post("/api/v1/namespaces/default/serviceaccounts", &account).await.ok();
     server
