@@ -168,7 +168,7 @@ impl Handler for Link {
             user: self.user.clone(),
             rng: self.rng.clone(),
             killed: self.killed.clone(),
-            rates: if self.faulty { *self.network.rates.lock() } else { Rates::default() },
+            faulty: self.faulty,
             what: format!("{} {} {}", self.name, request.method(), request.uri()),
             is_watch: request.uri().query().is_some_and(|q| q.contains("watch=1")),
         };
@@ -182,12 +182,17 @@ struct Way {
     user: User,
     rng: Rng,
     killed: CancellationToken,
-    rates: Rates,
+    faulty: bool,
     what: String,
     is_watch: bool,
 }
 
 impl Way {
+    /// How likely what is by now: a watch outlives the mood it was begun in.
+    fn rates(&self) -> Rates {
+        if self.faulty { *self.network.rates.lock() } else { Rates::default() }
+    }
+
     async fn go(self, request: Request) -> Result<Response, Error> {
         let killed = self.killed.clone();
         let (network, what) = (self.network.clone(), self.what.clone());
@@ -204,13 +209,13 @@ impl Way {
     }
 
     async fn slow(&self) {
-        if self.rng.below(1000) < self.rates.slow {
+        if self.rng.below(1000) < self.rates().slow {
             self.network.clock.sleep(moment(&self.rng, Duration::from_secs(2))).await;
         }
     }
 
     async fn pass(self, request: Request) -> Result<Response, Error> {
-        let fate = choose(&self.rates, &self.rng, request.method());
+        let fate = choose(&self.rates(), &self.rng, request.method());
         self.slow().await;
         match fate {
             Fate::Refused => return Err(Error::Connect("injected: connection refused".into())),
@@ -265,7 +270,7 @@ impl Way {
                 };
                 let Some(Ok(frame)) = next else { return next.map(|n| (n, (frames, way, gone, true))) };
                 let dice = way.rng.below(1000);
-                let Rates { watch_end, watch_break, watch_stall, .. } = way.rates;
+                let Rates { watch_end, watch_break, watch_stall, .. } = way.rates();
                 if dice < watch_end {
                     return None;
                 }
