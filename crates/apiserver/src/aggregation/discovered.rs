@@ -81,6 +81,14 @@ fn values(resources: Vec<Resource>) -> Vec<Value> {
     resources.into_iter().filter_map(|resource| serde_json::to_value(resource).ok()).collect()
 }
 
+/// So many resources one version may have, parts of resources counted too: far more than any has, and few
+/// enough that neither reading nor showing them takes long.
+const MOST: usize = 1000;
+
+fn bounded(count: usize) -> Result<(), String> {
+    if count > MOST { Err(format!("{count} resources in one version, more than {MOST}")) } else { Ok(()) }
+}
+
 /// The resources of one version, in a document about everything the server has.
 ///
 /// # Errors
@@ -92,7 +100,9 @@ pub(super) fn aggregated(body: &[u8], group: &str, version: &str) -> Result<Vec<
     }
     let of_group = groups.items.into_iter().filter(|item| item.metadata.name == group);
     let found = of_group.flat_map(|item| item.versions).find(|item| item.version == version);
-    Ok(found.map(|found| values(found.resources)).unwrap_or_default())
+    let resources = found.map(|found| found.resources).unwrap_or_default();
+    bounded(resources.iter().map(|resource| 1 + resource.subresources.len()).sum())?;
+    Ok(values(resources))
 }
 
 #[derive(Deserialize)]
@@ -125,6 +135,7 @@ pub(super) fn legacy(body: &[u8]) -> Result<Vec<Value>, String> {
     if list.kind != "APIResourceList" {
         return Err(format!("{} is no list of resources", list.kind));
     }
+    bounded(list.resources.len())?;
     let mut out: Vec<Resource> = Vec::new();
     for entry in list.resources {
         let kind = Kind { group: entry.group, version: entry.version, kind: entry.kind };
@@ -167,6 +178,25 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn nobody_has_more_resources_than_can_be_shown() {
+        let list = |count: usize| {
+            let resources: Vec<_> = (0..count).map(|n| json!({"name": format!("r{n}")})).collect();
+            json!({"kind": "APIResourceList", "resources": resources}).to_string()
+        };
+        assert_eq!(legacy(list(MOST).as_bytes()).map(|found| found.len()), Ok(MOST));
+        let refused = legacy(list(MOST + 1).as_bytes()).expect_err("refused");
+        assert_eq!(refused, "1001 resources in one version, more than 1000");
+        let whole = |count: usize| {
+            let parts: Vec<_> = (1..count).map(|n| json!({"subresource": format!("p{n}")})).collect();
+            json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "items": [{"metadata":
+                {"name": "g"}, "versions": [{"version": "v1", "resources": [{"resource": "r", "subresources": parts}]}]}]})
+            .to_string()
+        };
+        assert_eq!(aggregated(whole(MOST).as_bytes(), "g", "v1").map(|found| found.len()), Ok(1));
+        assert!(aggregated(whole(MOST + 1).as_bytes(), "g", "v1").is_err());
+    }
 
     #[test]
     fn of_everything_one_version_is_taken() {
