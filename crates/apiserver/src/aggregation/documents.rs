@@ -195,9 +195,14 @@ async fn documents(server: &ApiServer, remote: &Remote, kept: &mut Kept) -> Resu
     Ok(())
 }
 
-/// Reads a document on a thread where that holds up nobody.
+/// Reads a document on a thread where that holds up nobody. The turn ends with the reading, which goes on
+/// when nobody waits for it any more.
 async fn reading<T: Send + 'static>(read: impl FnOnce() -> Result<T, String> + Send + 'static) -> Result<T, String> {
-    let _turn = READING.acquire().await.map_err(|error| error.to_string())?;
+    let turn = READING.acquire().await.map_err(|error| error.to_string())?;
+    let read = move || {
+        let _turn = turn;
+        read()
+    };
     let done = tokio::task::spawn_blocking(read).await;
     done.map_err(|error| Status::internal(error).message.clone())?
 }

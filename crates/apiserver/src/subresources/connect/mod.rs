@@ -12,7 +12,7 @@ pub mod front_proxy;
 pub mod pod_stream;
 pub mod proxy;
 
-use http::header::{AUTHORIZATION, CONNECTION, HOST, HeaderName, LOCATION, UPGRADE};
+use http::header::{AUTHORIZATION, CONNECTION, CONTENT_LENGTH, HOST, HeaderName, LOCATION, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderMap, HeaderValue};
 use kinds::User;
 use machinery::status::{self, Status};
@@ -67,6 +67,12 @@ pub async fn authorize_upgrade(call: &Call) -> status::Result<()> {
     Ok(())
 }
 
+/// What follows such a request belongs to it: after an upgrade it would be taken for the new protocol's.
+fn has_body(headers: &HeaderMap) -> bool {
+    let lengths = headers.get_all(CONTENT_LENGTH).iter();
+    headers.contains_key(TRANSFER_ENCODING) || lengths.into_iter().any(|length| length != "0")
+}
+
 /// The headers of the request that is passed on.
 fn passed_on(call: &Call, to: &Destination<'_>, upgrade: bool) -> status::Result<HeaderMap> {
     let mut headers = HeaderMap::new();
@@ -114,6 +120,9 @@ fn passed_on(call: &Call, to: &Destination<'_>, upgrade: bool) -> status::Result
 /// 400 for a request that is not upgraded where it must be, 500 and 503 when nobody is reached.
 pub async fn pass(call: &Call, to: Destination<'_>) -> status::Result<Response> {
     let upgrade = is_upgrade(&call.headers);
+    if upgrade && has_body(&call.headers) {
+        return Err(Status::bad_request("a request to upgrade the connection cannot have a body"));
+    }
     let takeover = call.takeover.as_ref().filter(|_| upgrade);
     if (to.upgrade_only || upgrade) && takeover.is_none() {
         return Err(Status::bad_request("Upgrade request required"));
@@ -184,6 +193,17 @@ fn relocated(to: &str, prefix: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_body_is_known_by_its_headers() {
+        for (name, value, want) in
+            [("content-length", "0", false), ("content-length", "56", true), ("transfer-encoding", "chunked", true)]
+        {
+            let headers = HeaderMap::from_iter([(HeaderName::from_static(name), HeaderValue::from_static(value))]);
+            assert_eq!(has_body(&headers), want, "{name}: {value}");
+        }
+        assert!(!has_body(&HeaderMap::new()));
+    }
 
     #[test]
     fn an_upgrade_is_known_by_two_headers() {
