@@ -70,7 +70,9 @@ async fn main(call: &Call, resource: &Resource) -> status::Result<Response> {
     }
     let changes = ends && matches!(verb, "update" | "patch");
     let known = changes || resource.shape().verbs.contains(&verb);
-    if !known || (needs_name && !named) || (verb == "create" && named) {
+    // A custom resource can be created at its own path too.
+    let is_elsewhere = verb == "create" && named && !resource.kind.is_custom();
+    if !known || (needs_name && !named) || is_elsewhere {
         return not_allowed(call, resource);
     }
     match verb {

@@ -19,6 +19,7 @@ use crate::aggregation::{self, Aggregation};
 use crate::audit::causes::Journal;
 use crate::authn::Authenticator;
 use crate::authn::in_process::{InProcess, InProcessAuthenticator};
+use crate::authn::request_header::{Headers, RequestHeader};
 use crate::authn::service_account;
 use crate::authn::x509::X509;
 use crate::authz::Authorizer;
@@ -52,6 +53,9 @@ pub struct Config {
     pub limits: Limits,
     /// Who may sign client certificates; none: certificates are not looked at.
     pub client_ca: Option<transport::trust::Trust>,
+    /// Who may sign certificates of front proxies, which say in these headers who asks; none: headers say nothing.
+    pub front_proxy_ca: Option<transport::trust::Trust>,
+    pub front_proxy_headers: Headers,
     /// How ServiceAccount tokens are issued and checked.
     pub service_accounts: service_account::Options,
     /// How to dial kubelets (`pods/log`); none: they cannot be reached.
@@ -91,6 +95,8 @@ impl Config {
             options: ClusterOptions::default(),
             limits: Limits::default(),
             client_ca: None,
+            front_proxy_ca: None,
+            front_proxy_headers: Headers::standard(),
             service_accounts,
             kubelet_client: None,
             dialer: Arc::new(transport::once::Tcp),
@@ -128,6 +134,7 @@ pub struct ApiServer {
     /// Requests that panicked.
     pub panics: AtomicU64,
     authenticators: Vec<Arc<dyn Authenticator>>,
+    front_proxy_headers: Headers,
     kubelet_client: Option<Arc<rustls::ClientConfig>>,
     dialer: Arc<dyn Dialer>,
     stage: Stage,
@@ -147,6 +154,10 @@ impl ApiServer {
         let claims = Arc::new(claims);
         let security = Security::new(cachers.clone(), config.service_accounts, clock, rng);
         let mut authenticators: Vec<Arc<dyn Authenticator>> = vec![Arc::new(InProcessAuthenticator)];
+        if let Some(trust) = config.front_proxy_ca {
+            let headers = config.front_proxy_headers.clone();
+            authenticators.push(Arc::new(RequestHeader::new(trust, headers, config.clock.clone())));
+        }
         if let Some(trust) = config.client_ca {
             authenticators.push(Arc::new(X509::new(trust, config.clock.clone())));
         }
@@ -174,6 +185,7 @@ impl ApiServer {
             discovery: Discovery::new(built_in(), config.address.clone()),
             panics: AtomicU64::new(0),
             authenticators,
+            front_proxy_headers: config.front_proxy_headers.clone(),
             kubelet_client: config.kubelet_client,
             dialer: config.dialer,
             stage: stage.clone(),
@@ -187,15 +199,17 @@ impl ApiServer {
         bootstrap::run(&own, &server.security.objects, &wanted).await?;
         server.repair_claims(&own, stage);
         let authorities = Authorities { client_ca: config.client_ca_pem, front_proxy_ca: config.front_proxy_ca_pem };
+        let headers = config.front_proxy_headers;
         let keeper = authentication::Keeper {
             handler: own.clone(),
             objects: server.security.objects.clone(),
             cachers: server.cachers.clone(),
             clock: server.clock.clone(),
             read: config.read_authorities.unwrap_or_else(|| Arc::new(move || Some(authorities.clone()))),
+            headers,
         };
         keeper.settle().await?;
-        stage.spawn(keeper.run(stage.clone()));
+        stage.run(keeper.run());
         let keeper = flow_control::Keeper {
             handler: own,
             objects: server.security.objects.clone(),
@@ -203,12 +217,11 @@ impl ApiServer {
             clock: server.clock.clone(),
         };
         if config.priority_and_fairness {
-            stage.spawn(keeper.run(stage.clone()));
+            stage.run(keeper.run());
         }
         let (door, rbac) = (server.handler(roles::user()), server.security.rbac.clone());
         roles::settle(&door, &rbac).await;
-        let follow = roles::run(door, rbac, server.cachers.clone(), server.clock.clone(), stage.clone());
-        stage.spawn(follow);
+        stage.run(roles::run(door, rbac, server.cachers.clone(), server.clock.clone()));
         crd::start(&server).await?;
         aggregation::start(&server).await?;
         stage.spawn(quota::run(server.clone(), stage.clone()));
@@ -248,6 +261,11 @@ impl ApiServer {
     /// Those who say who asks, in order.
     pub fn authenticators(&self) -> &[Arc<dyn Authenticator>] {
         &self.authenticators
+    }
+
+    /// In which headers front proxies say who asks.
+    pub fn front_proxy_headers(&self) -> &Headers {
+        &self.front_proxy_headers
     }
 
     /// Says who may.

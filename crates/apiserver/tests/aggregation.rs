@@ -186,6 +186,38 @@ async fn a_server_of_the_old_form_is_found_too() {
 }
 
 #[tokio::test]
+async fn a_server_without_openapi_v3_is_explained_too() {
+    let world = World::start().await;
+    let backend = world.backend("aged", IP, Manner::Aged).await;
+    world.register("aged", IP).await;
+    world.available("aged", "True", "Passed").await;
+    let index =
+        custom::until(&world.server, "/openapi/v3", |_, index| index["paths"]["apis/aged.example.com/v1"].is_object())
+            .await;
+    let url = index["paths"]["apis/aged.example.com/v1"]["serverRelativeURL"].as_str().expect("a URL").to_owned();
+    let document = world.root().get(&url).await.ok();
+    assert_eq!(document["openapi"], "3.0.0");
+    let foo = &document["components"]["schemas"]["com.example.Foo"];
+    assert_eq!(foo["properties"]["size"]["description"], "How large it is.");
+    let reference = &foo["properties"]["metadata"]["$ref"];
+    assert_eq!(*reference, "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta");
+    let answer = &document["paths"]["/apis/aged.example.com/v1/foos"]["get"]["responses"]["200"]["content"];
+    assert_eq!(answer["*/*"]["schema"]["$ref"], "#/components/schemas/com.example.Foo", "{answer}");
+    let packed = [("accept", "application/com.github.proto-openapi.spec.v3.v1.0+protobuf")];
+    let packed = world.root().send("GET", &url, &packed, "").await;
+    assert!(packed.code == 200 && packed.body.windows(15).any(|bytes| bytes == b"com.example.Foo"));
+    // One that learns v3 is asked itself.
+    *backend.manner.lock() = Manner::Good;
+    let one = format!("{API_SERVICES}/v1.aged.example.com");
+    world.root().patch("merge", &one, &json!({"spec": {"versionPriority": 11}})).await.ok();
+    custom::until(&world.server, "/openapi/v3", |_, index| {
+        index["paths"]["apis/aged.example.com/v1"]["serverRelativeURL"]
+            == "/openapi/v3/apis/aged.example.com/v1?hash=AB"
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn it_is_said_why_nobody_answers() {
     let world = World::start().await;
     world.root().post(API_SERVICES, &world.api_service("good")).await.ok();
@@ -277,6 +309,14 @@ async fn what_is_dead_slows_nothing_and_is_stale() {
     let group = world.until_discovered("good", stale).await;
     assert_eq!(group["versions"][0]["resources"][0]["resource"], "foos", "{group}");
     assert_eq!(world.root().get(FOOS).await.code, 503);
+    let metrics = world.root().get("/metrics").await.text();
+    for line in [
+        "aggregator_unavailable_apiservice{name=\"v1.apps\"} 0",
+        "aggregator_unavailable_apiservice{name=\"v1.good.example.com\"} 1",
+        "aggregator_unavailable_apiservice_total{name=\"v1.good.example.com\",reason=\"FailedDiscoveryCheck\"} 1",
+    ] {
+        assert!(metrics.lines().any(|l| l == line), "{line} is not in\n{metrics}");
+    }
     // And comes back.
     let backend = world.backend("good", IP, Manner::Good).await;
     world.available("good", "True", "Passed").await;
@@ -360,4 +400,35 @@ async fn what_is_answered_here_is_registered_here() {
     world.root().post(API_SERVICES, &theirs).await.ok();
     custom::establish(&world.server, &custom::cron_tabs()).await;
     assert_eq!(world.root().get(&path).await.ok()["spec"]["groupPriorityMinimum"], 50);
+}
+
+/// The group of APIServices is answered here, whoever registers for it; every other version is theirs who register.
+#[tokio::test]
+async fn nobody_takes_the_registration_itself() {
+    let world = World::start().await;
+    let spec = json!({"group": "apiregistration.k8s.io", "version": "v2", "groupPriorityMinimum": 2000,
+        "versionPriority": 10, "caBundle": "Z2FyYmFnZQ==", "service": {"namespace": "default", "name": "thief"}});
+    for version in ["v1", "v2"] {
+        let mut spec = spec.clone();
+        spec["version"] = json!(version);
+        let name = format!("{version}.apiregistration.k8s.io");
+        let answer = world.root().post(API_SERVICES, &json!({"metadata": {"name": name}, "spec": spec})).await;
+        let warning = "spec.caBundle: has no certificate that can be read; nobody is believed until it has";
+        assert!(answer.header("warning").contains(warning), "{}", answer.header("warning"));
+        answer.ok();
+        let is_told = |value: &Value| custom::condition(value, "Available") == Some(("False", "ServiceNotFound"));
+        custom::until(&world.server, &format!("{API_SERVICES}/{name}"), |_, value| is_told(value)).await;
+    }
+    assert_eq!(world.root().get(API_SERVICES).await.ok()["kind"], "APIServiceList");
+    assert_eq!(world.root().get("/apis/apiregistration.k8s.io/v2").await.code, 404);
+    let group = world.root().get("/apis/apiregistration.k8s.io").await.ok();
+    assert_eq!(group["versions"].as_array().map(Vec::len), Some(1), "{group}");
+    world.service("thief", IP).await;
+    world.endpoints("thief").await;
+    let why = custom::until(&world.server, &format!("{API_SERVICES}/v2.apiregistration.k8s.io"), |_, value| {
+        custom::condition(value, "Available") == Some(("False", "FailedDiscoveryCheck"))
+    })
+    .await;
+    let message = why["status"]["conditions"][0]["message"].as_str().expect("a message");
+    assert!(message.contains("unable to load root certificates"), "{message}");
 }

@@ -29,6 +29,16 @@ async fn a_definition_is_served_once_it_is_established() {
     let created = created.json();
     assert_eq!(created["spec"], json!({"cronSpec": "* * * * */5", "image": "busybox", "replicas": 1}));
     assert_eq!((&created["metadata"]["generation"], &created["kind"]), (&json!(1), &json!("CronTab")));
+    // Its own path is good for creating it too, and for nothing else.
+    let own = |name: &str| format!("{TABS}/{name}");
+    assert_eq!(server.root.post(&own("b"), &cron_tab("b")).await.code, 201);
+    assert_eq!(
+        server.root.post(&own("b"), &cron_tab("c")).await.failure(),
+        "400 BadRequest: the name of the object (c) does not match the name on the URL (b)"
+    );
+    assert_eq!(server.root.post(&own("b"), &cron_tab("b")).await.code, 409);
+    assert_eq!(server.root.post("/api/v1/namespaces/default/configmaps/b", &json!({})).await.code, 405);
+    server.root.delete(&own("b")).await.ok();
     let list = server.root.get("/apis/stable.example.com/v1/crontabs").await.ok();
     assert_eq!((&list["kind"], &list["items"][0]), (&json!("CronTabList"), &created));
     server.root.delete(&format!("{TABS}/a")).await.ok();

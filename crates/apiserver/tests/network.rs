@@ -30,10 +30,18 @@ fn identity(authority: &Authority, request: &Request, now: Timestamp) -> Arc<Ide
 }
 
 async fn open() -> Open {
+    open_with(|_| {}).await
+}
+
+async fn open_with(change: impl FnOnce(&mut apiserver::Config)) -> Open {
     let now = stdx::clock::RealClock::shared().wall();
     let authority = Authority::generate("test", now).expect("authority");
     let roots = authority.roots().expect("roots");
-    let server = Server::start_with(|config| config.client_ca = Some(roots.into())).await;
+    let server = Server::start_with(|config| {
+        config.client_ca = Some(roots.into());
+        change(config);
+    })
+    .await;
     let serving = Stage::new();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("bind");
     let address = listener.local_addr().expect("address");
@@ -287,4 +295,58 @@ async fn a_watch_over_a_websocket_is_a_message_an_event() {
     assert_eq!(open.socket(&uri, "one, another").await.err(), Some(400));
     let stranger = "base64url.bearer.authorization.k8s.io.bm90IGEgdG9rZW4, x";
     assert_eq!(open.socket(&uri, stranger).await.err(), Some(401));
+}
+
+/// Who a request is for, as the server sees it; its code when it is nobody's.
+async fn who(client: &Client, headers: &[(&str, &str)]) -> Result<String, u16> {
+    let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}).to_string();
+    let headers = [headers, common::JSON].concat();
+    let answer = client.send("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", &headers, review).await;
+    if answer.code != 201 {
+        return Err(answer.code);
+    }
+    let user = answer.json()["status"]["userInfo"].clone();
+    let list = |value: &serde_json::Value| {
+        let all = value.as_array().into_iter().flatten().filter_map(|v| v.as_str().map(str::to_owned));
+        all.collect::<Vec<_>>().join(",")
+    };
+    let scopes = list(&user["extra"]["example.com/scopes"]);
+    Ok(format!("{} {} [{}]", user["username"].as_str().unwrap_or_default(), list(&user["groups"]), scopes))
+}
+
+#[tokio::test]
+async fn a_header_without_the_right_certificate_says_nothing() {
+    let now = stdx::clock::RealClock::shared().wall();
+    let front = Authority::generate("front-proxy-ca", now).expect("authority");
+    let roots = front.roots().expect("roots");
+    let open = open_with(|config| config.front_proxy_ca = Some(roots.into())).await;
+    let speaks = [
+        ("x-remote-user", "alice"),
+        ("x-remote-group", "staff"),
+        ("x-remote-group", "system:masters"),
+        ("x-remote-extra-example.com%2fscopes", "all"),
+    ];
+    let shown = |authority: &Authority, name: &str| {
+        open.client(Some(identity(authority, &Request::client(name, "own-group"), now)), true)
+    };
+    let proxy = shown(&front, "front-proxy-client");
+    let alice = Ok("alice staff,system:masters,system:authenticated [all]".to_owned());
+    assert_eq!(who(&proxy, &speaks).await, alice);
+    assert_eq!(proxy.send("GET", MAPS, &speaks, "").await.code, 200, "and may what alice may");
+    let no_rights = [("x-remote-user", "bob")];
+    assert_eq!(who(&proxy, &no_rights).await, Ok("bob system:authenticated []".to_owned()));
+    assert_eq!(proxy.send("GET", MAPS, &no_rights, "").await.code, 403);
+    // A proxy that names nobody is nobody, and so is one that nobody has allowed.
+    assert_eq!(who(&proxy, &[("x-remote-group", "system:masters")]).await, Err(401));
+    assert_eq!(who(&shown(&front, "somebody"), &speaks).await, Err(401));
+    // Who signs clients signs no proxies: such a client is who its certificate says, whatever it is called.
+    let own = Ok("front-proxy-client own-group,system:authenticated []".to_owned());
+    assert_eq!(who(&shown(&open.authority, "front-proxy-client"), &speaks).await, own);
+    let other = Authority::generate("front-proxy-ca", now).expect("authority");
+    assert_eq!(who(&shown(&other, "front-proxy-client"), &speaks).await, Err(401));
+    assert_eq!(who(&open.client(None, true), &speaks).await, Err(401));
+    // Where nobody signs front proxies, nobody is one.
+    let without = self::open().await;
+    let none = without.client(Some(identity(&front, &Request::client("front-proxy-client", ""), now)), true);
+    assert_eq!(who(&none, &speaks).await, Err(401));
 }

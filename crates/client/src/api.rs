@@ -94,20 +94,31 @@ impl<K: Serialize + DeserializeOwned> Api<K> {
 
     /// Reads one page.
     pub async fn list(&self, params: &ListParams) -> Result<List<K>> {
-        let (raw, bytes) = self.list_raw(params).await?;
+        Ok(self.page(params).await?.0)
+    }
+
+    /// The same, and how long its objects are.
+    async fn page(&self, params: &ListParams) -> Result<(List<K>, usize)> {
+        let (raw, (revision, continue_token)) = self.list_raw(params).await?;
+        let size = raw.iter().map(Bytes::len).sum();
         let items = raw.iter().map(|item| decode(item)).collect::<Result<_>>()?;
-        Ok(List { items, revision: bytes.0, continue_token: bytes.1 })
+        Ok((List { items, revision, continue_token }, size))
     }
 
     /// Reads every page, each consistent with the first.
     pub async fn list_all(&self, params: &ListParams) -> Result<List<K>> {
         let mut params = params.clone();
         params.limit.get_or_insert(500);
-        let mut list = self.list(&params).await?;
+        let (mut list, mut size) = self.page(&params).await?;
+        let longest = self.client.bounds().list;
         while !list.continue_token.is_empty() {
             params.continue_token = std::mem::take(&mut list.continue_token);
             params.resource_version = None;
-            let page = self.list(&params).await?;
+            let (page, more) = self.page(&params).await?;
+            size += more;
+            if size > longest {
+                return Err(Error::Interrupted(format!("the list is longer than {longest} bytes")));
+            }
             list.items.extend(page.items);
             list.continue_token = page.continue_token;
         }
@@ -151,7 +162,7 @@ impl<K: Serialize + DeserializeOwned> Api<K> {
         let path = format!("{}{}", self.path(None, None), params.query().as_str());
         let mut call = Call::get(path);
         call.accept = accept;
-        Ok(Frames::new(self.client.open(call).await?))
+        Ok(Frames::new(self.client.open(call).await?, self.client.bounds().answer))
     }
 
     /// Creates an object; the answer is what was stored.

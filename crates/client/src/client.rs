@@ -10,6 +10,7 @@ use http_body::Body as _;
 use http_body_util::BodyExt;
 use machinery::status::Status;
 use stdx::{ClockExt, SharedClock};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use transport::{Body, SharedHandler};
 
 use crate::api::Api;
@@ -19,6 +20,8 @@ use crate::resource::{Resource, ScopeOf};
 
 /// No answer other than a stream may be longer: the largest list page or object we ever ask for.
 const MAX_ANSWER: usize = 512 << 20;
+/// Nor what a failure says.
+const MAX_FAILURE: usize = 4 << 20;
 
 /// Where bearer tokens come from; asked before every request, so that tokens may rotate.
 pub trait TokenSource: Send + Sync + 'static {
@@ -69,6 +72,25 @@ struct Inner {
     user_agent: HeaderValue,
     token: Option<Arc<dyn TokenSource>>,
     limit: Option<(SharedClock, Duration)>,
+    bounds: Bounds,
+    /// Taken while an answer is read.
+    turns: Option<Arc<Semaphore>>,
+}
+
+/// How much is read of what a server answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Of one answer, or one event of a watch, in bytes.
+    pub answer: usize,
+    /// Of a list that a cache is filled with, all its pages together.
+    pub list: usize,
+}
+
+impl Bounds {
+    /// Of this server's own answers: more than any has.
+    pub const OWN: Self = Self { answer: MAX_ANSWER, list: usize::MAX };
+    /// Of answers that another server gives through this one, and that need not be what they should be.
+    pub const FOREIGN: Self = Self { answer: 16 << 20, list: 64 << 20 };
 }
 
 impl std::fmt::Debug for Client {
@@ -82,7 +104,9 @@ impl Client {
     /// manager of its writes, as upstream does.
     pub fn new(handler: SharedHandler, user_agent: &str) -> Self {
         let user_agent = HeaderValue::from_str(user_agent).unwrap_or(HeaderValue::from_static("pintle"));
-        Self { inner: Arc::new(Inner { handler, user_agent, token: None, limit: None }) }
+        Self {
+            inner: Arc::new(Inner { handler, user_agent, token: None, limit: None, bounds: Bounds::OWN, turns: None }),
+        }
     }
 
     /// The same, sending a bearer token.
@@ -102,6 +126,30 @@ impl Client {
     #[must_use]
     pub fn with_timeout(self, clock: SharedClock, limit: Duration) -> Self {
         self.changed(|inner| inner.limit = Some((clock, limit)))
+    }
+
+    /// The same, reading no more than that: what is longer is an error.
+    #[must_use]
+    pub fn with_bounds(self, bounds: Bounds) -> Self {
+        self.changed(|inner| inner.bounds = bounds)
+    }
+
+    /// The same, reading so many answers (not streams) at a time; its clones count as one.
+    #[must_use]
+    pub fn taking_turns(self, at_once: usize) -> Self {
+        self.changed(|inner| inner.turns = Some(Arc::new(Semaphore::new(at_once))))
+    }
+
+    /// How much it reads.
+    pub fn bounds(&self) -> Bounds {
+        self.inner.bounds
+    }
+
+    /// A turn to read, once there is one; `None` where nobody takes turns.
+    pub(crate) async fn turn(&self) -> Option<OwnedSemaphorePermit> {
+        let turns = self.inner.turns.clone()?;
+        // Nobody closes it.
+        turns.acquire_owned().await.ok()
     }
 
     fn changed(self, change: impl FnOnce(&mut Inner)) -> Self {
@@ -126,6 +174,7 @@ impl Client {
 
     /// Sends a request and reads the whole answer; a failure Status is an error.
     pub async fn send(&self, call: Call) -> Result<Bytes> {
+        let _turn = self.turn().await;
         match &self.inner.limit {
             None => self.exchange(call).await,
             Some((clock, limit)) => {
@@ -141,7 +190,10 @@ impl Client {
     /// Boxed: the compiler cannot prove the bare future `Send` within a time limit.
     fn exchange(&self, call: Call) -> BoxFuture<'static, Result<Bytes>> {
         let client = self.clone();
-        Box::pin(async move { collect(client.open(call).await?).await })
+        Box::pin(async move {
+            let longest = client.inner.bounds.answer;
+            collect(client.open(call).await?, longest).await
+        })
     }
 
     /// Sends a request and gives the body as it comes: watches, logs.
@@ -151,7 +203,7 @@ impl Client {
         if parts.status.is_success() {
             return Ok(body);
         }
-        let bytes = collect(body).await.unwrap_or_default();
+        let bytes = collect(body, MAX_FAILURE.min(self.inner.bounds.answer)).await.unwrap_or_default();
         Err(Error::Api(failure(parts.status.as_u16(), &parts.headers, &bytes)))
     }
 
@@ -188,16 +240,17 @@ impl Client {
     }
 }
 
-async fn collect(mut body: Body) -> Result<Bytes> {
+async fn collect(mut body: Body, longest: usize) -> Result<Bytes> {
     // What is promised gets its room at once; what does not come costs no memory that is used.
-    let promised = usize::try_from(body.size_hint().lower()).unwrap_or(MAX_ANSWER).min(MAX_ANSWER);
+    let promised = usize::try_from(body.size_hint().lower()).unwrap_or(longest).min(longest);
     let mut out = BytesMut::new();
     let mut only: Option<Bytes> = None;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| Error::Interrupted(format!("the answer ended early: {error}")))?;
         let Ok(data) = frame.into_data() else { continue };
-        if out.len() + data.len() > MAX_ANSWER {
-            return Err(Error::Interrupted("the answer is too long".into()));
+        let read = only.as_ref().map_or(out.len(), Bytes::len);
+        if read + data.len() > longest {
+            return Err(Error::Interrupted(format!("the answer is longer than {longest} bytes")));
         }
         // One frame is handed on as it is; only several are copied together.
         match only.take() {
@@ -244,4 +297,66 @@ fn failure(code: u16, headers: &HeaderMap, body: &[u8]) -> Box<Status> {
         }
     }
     status
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use transport::{Handler, Request, Responding};
+
+    use super::*;
+
+    /// Answers without end, and counts what was taken of that.
+    struct Endless {
+        code: u16,
+        taken: Arc<AtomicUsize>,
+    }
+
+    const PIECE: usize = 16 * 1024;
+
+    impl Handler for Endless {
+        fn call(&self, _: Request) -> Responding {
+            let (code, taken) = (self.code, self.taken.clone());
+            Box::pin(async move {
+                let pieces = futures::stream::repeat_with(move || {
+                    taken.fetch_add(PIECE, Ordering::SeqCst);
+                    Ok(Bytes::from_static(&[b'['; PIECE]))
+                });
+                let mut response = http::Response::new(transport::stream(pieces));
+                *response.status_mut() = http::StatusCode::from_u16(code).expect("a code");
+                Ok(response)
+            })
+        }
+    }
+
+    /// Of an answer that never ends no more is read than is allowed, and the piece that was too much.
+    #[tokio::test]
+    async fn an_answer_without_end_is_read_to_the_bound() {
+        let bounds = Bounds { answer: 10 * PIECE, list: usize::MAX };
+        for (code, bounds, most) in
+            [(200, bounds, 11 * PIECE), (500, bounds, 11 * PIECE), (500, Bounds::OWN, MAX_FAILURE + PIECE)]
+        {
+            let taken = Arc::new(AtomicUsize::new(0));
+            let handler = Arc::new(Endless { code, taken: taken.clone() });
+            let client = Client::new(handler, "test").with_bounds(bounds).taking_turns(1);
+            // Twice: the turn is given back.
+            for round in 1..=2 {
+                client.send(Call::get("/")).await.expect_err("endless");
+                assert_eq!(taken.load(Ordering::SeqCst), round * most, "{code} {bounds:?}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn an_event_without_end_is_read_to_the_bound() {
+        let taken = Arc::new(AtomicUsize::new(0));
+        let handler = Arc::new(Endless { code: 200, taken: taken.clone() });
+        let client = Client::new(handler, "test").with_bounds(Bounds { answer: 10 * PIECE, list: usize::MAX });
+        let resource = Resource::new("g", "v1", "foos", "Foo", false);
+        let mut frames = client.dynamic(resource).watch_raw(&crate::WatchParams::default()).await.expect("a watch");
+        assert!(frames.next().await.expect("an answer").is_err());
+        assert!(frames.next().await.is_none());
+        assert_eq!(taken.load(Ordering::SeqCst), 11 * PIECE);
+    }
 }

@@ -53,7 +53,7 @@ pub mod watch;
 
 pub use api::{Api, List};
 pub use causes::Cause;
-pub use client::{Client, TokenSource};
+pub use client::{Bounds, Client, TokenSource};
 pub use error::{Error, Result};
 pub use informer::{Cached, Change, Informer};
 pub use object::{Key, Meta, OwnerRef};

@@ -33,6 +33,7 @@ pub struct Frames {
     /// A piece that has not been cut up yet.
     piece: Bytes,
     ended: bool,
+    longest: usize,
 }
 
 #[derive(Deserialize)]
@@ -44,8 +45,9 @@ struct Frame<'a> {
 }
 
 impl Frames {
-    pub(crate) fn new(body: Body) -> Self {
-        Self { body, buffer: BytesMut::new(), piece: Bytes::new(), ended: false }
+    /// No event may be longer than `longest`, nor than any of this server's own is.
+    pub(crate) fn new(body: Body, longest: usize) -> Self {
+        Self { body, buffer: BytesMut::new(), piece: Bytes::new(), ended: false, longest: longest.min(MAX_LINE) }
     }
 
     /// The next event; `None` when the server ended the stream. Cancel safe.
@@ -76,7 +78,7 @@ impl Frames {
             }
             let rest = std::mem::take(&mut self.piece);
             self.buffer.extend_from_slice(&rest);
-            if self.buffer.len() > MAX_LINE {
+            if self.buffer.len() > self.longest {
                 (self.ended, self.buffer) = (true, BytesMut::new());
                 return Some(Err(Error::Interrupted("a watch event is too long".into())));
             }
@@ -155,7 +157,7 @@ mod tests {
 
     async fn read(pieces: &[&'static str]) -> Vec<String> {
         let pieces: Vec<_> = pieces.iter().map(|p| Ok(Bytes::from_static(p.as_bytes()))).collect();
-        let mut frames = Frames::new(transport::stream(futures::stream::iter(pieces)));
+        let mut frames = Frames::new(transport::stream(futures::stream::iter(pieces)), MAX_LINE);
         let mut out = Vec::new();
         while let Some(event) = frames.next().await {
             out.push(match event {

@@ -264,7 +264,18 @@ impl Context {
         stage: &Stage,
         tell: impl Fn(&Meta, bool) + Send + Sync + 'static,
     ) -> BoxFuture<'static, ()> {
-        let builder = self.builder::<BareView>(resource.clone()).metadata_only().without_json();
+        self.follow_with(self.shared.reader.clone(), resource, stage, tell)
+    }
+
+    /// The same, reading with this client.
+    pub(crate) fn follow_with(
+        &self,
+        client: Client,
+        resource: &Resource,
+        stage: &Stage,
+        tell: impl Fn(&Meta, bool) + Send + Sync + 'static,
+    ) -> BoxFuture<'static, ()> {
+        let builder = Informer::<BareView>::builder(client, resource.clone()).metadata_only().without_json();
         let informer = builder.start(self.clock.clone(), self.rng.clone(), stage);
         informer.subscribe(move |change| tell(&change.object().meta, matches!(change, Change::Deleted(_))));
         Box::pin(informer.synced())

@@ -1,7 +1,7 @@
 //! The only writer of the controllers: requests as one service account, and the events about them.
 
 use client::events::{Recorder, Reference, Source, Type};
-use client::{Client, DeleteParams, Patch, Resource, Result};
+use client::{Bounds, Client, DeleteParams, Patch, Resource, Result};
 use serde_json::Value;
 
 use crate::context::Context;
@@ -18,6 +18,13 @@ impl Writer {
         let (clock, rng) = (context.clock.clone(), context.rng.clone());
         let recorder = Recorder::start(client.clone(), source, clock, rng, &context.stage);
         Self { client, recorder }
+    }
+
+    /// The same for what other servers answer for: it reads no more of an answer than it has to, and few answers
+    /// at a time.
+    pub(crate) fn of_foreign(&self, at_once: usize) -> Self {
+        let client = self.client.clone().with_bounds(Bounds::FOREIGN).taking_turns(at_once);
+        Self { client, recorder: self.recorder.clone() }
     }
 
     /// Records an event.

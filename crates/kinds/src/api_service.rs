@@ -8,6 +8,7 @@ use machinery::field::{FieldErrors, Path};
 use machinery::names;
 
 use crate::cells;
+use crate::certificates;
 use crate::check;
 use crate::kind::{Column, Columns, Ctx, Kind};
 use crate::shape::Shape;
@@ -63,6 +64,15 @@ impl Kind for APIService {
     fn validate(_ctx: &Ctx, object: &Self::Object, errors: &mut FieldErrors) {
         let none = APIServiceSpec::default();
         validate(object.metadata.name.as_deref().unwrap_or_default(), object.spec.as_ref().unwrap_or(&none), errors);
+    }
+
+    /// Charts ship a bundle that a controller fills in later, so that what is no bundle is taken, as upstream takes
+    /// it; that it proves nobody until then is said here, and in the condition.
+    fn warnings(_ctx: &Ctx, new: &Self::Object, _old: Option<&Self::Object>) -> Vec<String> {
+        let bundle = new.spec.as_ref().and_then(|spec| spec.ca_bundle.as_ref());
+        let is_odd = bundle.is_some_and(|bundle| !bundle.0.is_empty() && !certificates::is_bundle(&bundle.0));
+        let warning = "spec.caBundle: has no certificate that can be read; nobody is believed until it has";
+        is_odd.then(|| warning.to_owned()).into_iter().collect()
     }
 
     fn validate_status(_ctx: &Ctx, new: &Self::Object, _old: &Self::Object, errors: &mut FieldErrors) {

@@ -61,6 +61,11 @@ pub fn blocks(text: &[u8]) -> impl Iterator<Item = Block> + '_ {
     })
 }
 
+/// True for a bundle with at least one certificate that can be read.
+pub fn is_bundle(pem: &[u8]) -> bool {
+    blocks(pem).any(|block| block.label == "CERTIFICATE" && X509Certificate::from_der(&block.bytes).is_ok())
+}
+
 /// What a request for a certificate says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {

@@ -44,6 +44,22 @@ impl Stage {
         drop(self.tasks.spawn(task));
     }
 
+    /// Runs `task`, which may go on for ever, as part of the stage: it is dropped where it stands when the stage
+    /// is told to stop.
+    pub fn run<F>(&self, task: F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let stopped = self.stopped();
+        self.spawn(async move {
+            tokio::select! {
+                biased;
+                () = stopped => {}
+                () = task => {}
+            }
+        });
+    }
+
     /// Tells the stage to stop; does not wait.
     pub fn stop(&self) {
         self.token.cancel();

@@ -39,7 +39,7 @@ pub(super) struct Condition {
 }
 
 impl Condition {
-    fn new(status: &str, reason: &str, message: impl Into<String>) -> Self {
+    pub(super) fn new(status: &str, reason: &str, message: impl Into<String>) -> Self {
         Self { status: status.into(), reason: reason.into(), message: message.into() }
     }
 
@@ -62,6 +62,11 @@ impl Condition {
         let found = conditions.find(|condition| condition.type_ == AVAILABLE)?;
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         Some(Self { status: found.status.clone(), reason: text(&found.reason), message: text(&found.message) })
+    }
+
+    /// Why it is so.
+    pub fn reason(&self) -> &str {
+        &self.reason
     }
 
     /// True when requests are passed on.

@@ -1,8 +1,19 @@
 //! What another server says it serves, read from either form of discovery into what clients are shown. Of what
 //! it sends only what discovery knows is kept; pure.
 
+use std::collections::{HashMap, HashSet};
+
+use machinery::names;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+/// What one version has.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Found {
+    pub resources: Vec<Value>,
+    /// Why entries are not among them.
+    pub dropped: Vec<String>,
+}
 
 #[derive(Deserialize)]
 struct Groups {
@@ -77,8 +88,38 @@ struct Subresource {
     verbs: Vec<String>,
 }
 
-fn values(resources: Vec<Resource>) -> Vec<Value> {
-    resources.into_iter().filter_map(|resource| serde_json::to_value(resource).ok()).collect()
+/// Why nobody could ask for what has this name: it cannot be part of a path. Metrics have names with capitals,
+/// colons and underscores.
+fn wrong(name: &str) -> Option<&'static str> {
+    match name {
+        "" => Some("it has no name"),
+        name if !names::path_segment(name).is_empty() => Some("its name cannot be part of a path"),
+        _ => None,
+    }
+}
+
+/// Without what nobody could ask for, and what is there already: the first of a name counts.
+fn sift(resources: Vec<Resource>) -> Found {
+    let mut found = Found::default();
+    let mut seen = HashSet::new();
+    for mut resource in resources {
+        let name = resource.resource.clone();
+        let twice = || (!seen.insert(name.clone())).then_some("it is there twice");
+        if let Some(why) = wrong(&name).or_else(twice) {
+            found.dropped.push(format!("{name:?}: {why}"));
+            continue;
+        }
+        let mut parts = HashSet::new();
+        resource.subresources.retain(|part| {
+            let twice = || (!parts.insert(part.subresource.clone())).then_some("it is there twice");
+            // A part may have parts.
+            let why = part.subresource.split('/').find_map(wrong).or_else(twice);
+            found.dropped.extend(why.map(|why| format!("{:?}: {why}", format!("{name}/{}", part.subresource))));
+            why.is_none()
+        });
+        found.resources.extend(serde_json::to_value(resource));
+    }
+    found
 }
 
 /// So many resources one version may have, parts of resources counted too: far more than any has, and few
@@ -93,7 +134,7 @@ fn bounded(count: usize) -> Result<(), String> {
 ///
 /// # Errors
 /// When it is no such document.
-pub(super) fn aggregated(body: &[u8], group: &str, version: &str) -> Result<Vec<Value>, String> {
+pub(super) fn aggregated(body: &[u8], group: &str, version: &str) -> Result<Found, String> {
     let groups: Groups = serde_json::from_slice(body).map_err(|error| error.to_string())?;
     if groups.kind != "APIGroupDiscoveryList" || groups.api_version != "apidiscovery.k8s.io/v2" {
         return Err(format!("{} of {} is no discovery", groups.kind, groups.api_version));
@@ -102,7 +143,7 @@ pub(super) fn aggregated(body: &[u8], group: &str, version: &str) -> Result<Vec<
     let found = of_group.flat_map(|item| item.versions).find(|item| item.version == version);
     let resources = found.map(|found| found.resources).unwrap_or_default();
     bounded(resources.iter().map(|resource| 1 + resource.subresources.len()).sum())?;
-    Ok(values(resources))
+    Ok(sift(resources))
 }
 
 #[derive(Deserialize)]
@@ -130,35 +171,48 @@ struct Entry {
 ///
 /// # Errors
 /// When it is no such document.
-pub(super) fn legacy(body: &[u8]) -> Result<Vec<Value>, String> {
+pub(super) fn legacy(body: &[u8]) -> Result<Found, String> {
     let list: List = serde_json::from_slice(body).map_err(|error| error.to_string())?;
     if list.kind != "APIResourceList" {
         return Err(format!("{} is no list of resources", list.kind));
     }
     bounded(list.resources.len())?;
     let mut out: Vec<Resource> = Vec::new();
+    // Where the parts of a name go, whether they come before or after it.
+    let mut places: HashMap<String, usize> = HashMap::new();
     for entry in list.resources {
         let kind = Kind { group: entry.group, version: entry.version, kind: entry.kind };
         let scope = if entry.namespaced { namespaced() } else { "Cluster".to_owned() };
         let Some((parent, subresource)) = entry.name.split_once('/') else {
-            let parts = out.iter().position(|r| r.resource == entry.name).map(|at| out.swap_remove(at).subresources);
-            out.push(Resource {
-                resource: entry.name,
+            let new = Resource {
+                resource: entry.name.clone(),
                 response_kind: kind,
                 scope,
                 singular_resource: entry.singular_name,
                 verbs: entry.verbs,
                 short_names: entry.short_names,
                 categories: entry.categories,
-                subresources: parts.unwrap_or_default(),
-            });
+                subresources: Vec::new(),
+            };
+            match places.get(&entry.name).map(|at| &mut out[*at]) {
+                // So far it has had only parts.
+                Some(place) if place.verbs.is_empty() && place.response_kind.kind.is_empty() => {
+                    let subresources = std::mem::take(&mut place.subresources);
+                    *place = Resource { subresources, ..new };
+                }
+                place => {
+                    if place.is_none() {
+                        places.insert(entry.name, out.len());
+                    }
+                    out.push(new);
+                }
+            }
             continue;
         };
         let subresource = Subresource { subresource: subresource.to_owned(), response_kind: kind, verbs: entry.verbs };
-        match out.iter_mut().rev().find(|r| r.resource == parent) {
-            Some(parent) => parent.subresources.push(subresource),
+        let at = *places.entry(parent.to_owned()).or_insert_with(|| {
             // Some have only parts.
-            None => out.push(Resource {
+            out.push(Resource {
                 resource: parent.to_owned(),
                 response_kind: Kind::default(),
                 scope,
@@ -166,11 +220,13 @@ pub(super) fn legacy(body: &[u8]) -> Result<Vec<Value>, String> {
                 verbs: Vec::new(),
                 short_names: Vec::new(),
                 categories: Vec::new(),
-                subresources: vec![subresource],
-            }),
-        }
+                subresources: Vec::new(),
+            });
+            out.len() - 1
+        });
+        out[at].subresources.push(subresource);
     }
-    Ok(values(out))
+    Ok(sift(out))
 }
 
 #[cfg(test)]
@@ -185,7 +241,7 @@ mod tests {
             let resources: Vec<_> = (0..count).map(|n| json!({"name": format!("r{n}")})).collect();
             json!({"kind": "APIResourceList", "resources": resources}).to_string()
         };
-        assert_eq!(legacy(list(MOST).as_bytes()).map(|found| found.len()), Ok(MOST));
+        assert_eq!(legacy(list(MOST).as_bytes()).map(|found| found.resources.len()), Ok(MOST));
         let refused = legacy(list(MOST + 1).as_bytes()).expect_err("refused");
         assert_eq!(refused, "1001 resources in one version, more than 1000");
         let whole = |count: usize| {
@@ -194,7 +250,7 @@ mod tests {
                 {"name": "g"}, "versions": [{"version": "v1", "resources": [{"resource": "r", "subresources": parts}]}]}]})
             .to_string()
         };
-        assert_eq!(aggregated(whole(MOST).as_bytes(), "g", "v1").map(|found| found.len()), Ok(1));
+        assert_eq!(aggregated(whole(MOST).as_bytes(), "g", "v1").map(|found| found.resources.len()), Ok(1));
         assert!(aggregated(whole(MOST + 1).as_bytes(), "g", "v1").is_err());
     }
 
@@ -208,8 +264,9 @@ mod tests {
             {"metadata": {"name": "other"}, "versions": [{"version": "v1", "resources": [{"resource": "bars"}]}]},
             {"metadata": {"name": "g"}, "versions": [{"version": "v1", "resources": [sent]}]}]})
         .to_string();
-        assert_eq!(aggregated(body.as_bytes(), "g", "v1"), Ok(vec![foos]));
-        assert_eq!(aggregated(body.as_bytes(), "g", "v2"), Ok(Vec::new()));
+        let only = |resources| Ok(Found { resources, dropped: Vec::new() });
+        assert_eq!(aggregated(body.as_bytes(), "g", "v1"), only(vec![foos]));
+        assert_eq!(aggregated(body.as_bytes(), "g", "v2"), only(Vec::new()));
         for lie in ["", "{}", "[1]", r#"{"kind":"APIGroupList","apiVersion":"v1"}"#, &body[..body.len() - 1]] {
             assert!(aggregated(lie.as_bytes(), "g", "v1").is_err(), "{lie}");
         }
@@ -235,7 +292,56 @@ mod tests {
                 "singularResource": "", "verbs": [], "subresources": [
                     {"subresource": "metric", "responseKind": kind("x", "v2", "Value"), "verbs": ["get"]}]}),
         ];
-        assert_eq!(legacy(body.as_bytes()), Ok(want));
+        assert_eq!(legacy(body.as_bytes()), Ok(Found { resources: want, dropped: Vec::new() }));
         assert!(legacy(b"{\"kind\":\"Status\"}").is_err());
+    }
+
+    #[test]
+    fn what_nobody_could_ask_for_is_dropped() {
+        let names = ["foos", "", "foos", "a/b", "..", "Some_metric:rate"];
+        let resources: Vec<_> = names
+            .iter()
+            .map(|name| {
+                json!({"resource": name, "subresources": [
+            {"subresource": "status"}, {"subresource": ""}, {"subresource": "status"}, {"subresource": "x/y"}]})
+            })
+            .collect();
+        let body = json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "items": [
+            {"metadata": {"name": "g"}, "versions": [{"version": "v1", "resources": resources}]}]});
+        let found = aggregated(body.to_string().as_bytes(), "g", "v1").expect("read");
+        let kept = |found: &Found| -> Vec<String> {
+            let name = |value: &Value, field: &str| value[field].as_str().unwrap_or_default().to_owned();
+            found
+                .resources
+                .iter()
+                .flat_map(|r| {
+                    let parts = r["subresources"].as_array().into_iter().flatten();
+                    let of = name(r, "resource");
+                    let parts = parts.map(move |part| format!("{of}/{}", name(part, "subresource")));
+                    std::iter::once(name(r, "resource")).chain(parts)
+                })
+                .collect()
+        };
+        let want =
+            ["foos", "foos/status", "foos/x/y", "Some_metric:rate", "Some_metric:rate/status", "Some_metric:rate/x/y"];
+        assert_eq!(kept(&found), want);
+        assert_eq!(
+            &found.dropped[..5],
+            [
+                "\"foos/\": it has no name",
+                "\"foos/status\": it is there twice",
+                "\"\": it has no name",
+                "\"foos\": it is there twice",
+                "\"a/b\": its name cannot be part of a path"
+            ]
+        );
+        let entries: Vec<_> = ["bars/status", "bars", "bars", "", "/status", "bars/status", "bars/"]
+            .iter()
+            .map(|name| json!({"name": name, "kind": "Bar", "verbs": ["get"]}))
+            .collect();
+        let body = json!({"kind": "APIResourceList", "resources": entries}).to_string();
+        let found = legacy(body.as_bytes()).expect("read");
+        assert_eq!(kept(&found), ["bars", "bars/status"]);
+        assert_eq!(found.dropped.len(), 4, "{:?}", found.dropped);
     }
 }

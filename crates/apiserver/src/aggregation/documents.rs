@@ -13,10 +13,11 @@ use stdx::backoff::Policy;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use super::discovered::{self, Found};
 use super::remote::{Ask, Fetched, Remote};
-use super::{Shown, discovered, openapi_v2, openapi_v3};
+use super::{Shown, openapi_v2, openapi_v3};
 use crate::discovery::Elsewhere;
-use crate::openapi::Foreign;
+use crate::openapi::{Foreign, Made};
 use crate::server::ApiServer;
 
 /// How often what is served is asked for.
@@ -30,6 +31,9 @@ const LIST: usize = 2 << 20;
 const LATER: Duration = Duration::from_secs(60);
 const DOCUMENT: usize = 8 << 20;
 
+/// How many reasons are told of one list.
+const TOLD: usize = 3;
+
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 const JSON: &str = "application/json";
 
@@ -40,6 +44,8 @@ static READING: Semaphore = Semaphore::const_new(1);
 #[derive(Default)]
 struct Kept {
     resources: Vec<Value>,
+    /// What was told of entries that are no resources.
+    dropped: Vec<String>,
     /// Of the document that the resources are in.
     list_tag: String,
     is_fresh: bool,
@@ -47,6 +53,9 @@ struct Kept {
     v3: Option<String>,
     v2: Option<Arc<openapi_v2::Part>>,
     v2_tag: String,
+    /// A document of v3 made of that, when the server knows none at all.
+    made: Option<Arc<Made>>,
+    lacks_v3: bool,
 }
 
 /// Fetches until `ends` comes.
@@ -109,7 +118,8 @@ fn show(
         resources: kept.resources.clone(),
         is_fresh: kept.is_fresh,
     };
-    let documents = Foreign { group, version, v3: kept.v3.clone(), v2: kept.v2.clone() };
+    let made = kept.made.clone();
+    let documents = Foreign { group, version, v3: kept.v3.clone(), v2: kept.v2.clone(), made };
     if last.as_ref().is_some_and(|(old, other)| *old == discovery && other.is_as(&documents)) {
         return;
     }
@@ -132,7 +142,8 @@ async fn list(server: &ApiServer, remote: &Remote, kept: &mut Kept) -> Result<()
         503 => return Err(wrong(ask.path, &fetched)),
         200 if is_aggregated(&fetched.media) => {
             let (group, version) = (remote.group.clone(), remote.version.clone());
-            kept.resources = reading(move || discovered::aggregated(&fetched.body, &group, &version)).await?;
+            let found = reading(move || discovered::aggregated(&fetched.body, &group, &version)).await?;
+            keep(remote, kept, found);
             kept.list_tag = tag(fetched.tag);
             return Ok(());
         }
@@ -144,9 +155,19 @@ async fn list(server: &ApiServer, remote: &Remote, kept: &mut Kept) -> Result<()
     if fetched.code != 200 {
         return Err(wrong(&path, &fetched));
     }
-    kept.resources = reading(move || discovered::legacy(&fetched.body)).await?;
+    let found = reading(move || discovered::legacy(&fetched.body)).await?;
+    keep(remote, kept, found);
     kept.list_tag = String::new();
     Ok(())
+}
+
+/// Says once why entries are no resources.
+fn keep(remote: &Remote, kept: &mut Kept, found: Found) {
+    if kept.dropped != found.dropped && !found.dropped.is_empty() {
+        let (count, some) = (found.dropped.len(), &found.dropped[..found.dropped.len().min(TOLD)]);
+        tracing::warn!(name = remote.name, count, ?some, "entries of an aggregated API's list are passed over");
+    }
+    (kept.resources, kept.dropped) = (found.resources, found.dropped);
 }
 
 fn is_aggregated(media: &str) -> bool {
@@ -166,6 +187,7 @@ fn tag(tag: String) -> String {
 async fn documents(server: &ApiServer, remote: &Remote, kept: &mut Kept) -> Result<(), String> {
     let ask = Ask { path: "/openapi/v3", accept: JSON, known: None, limit: LIST, patience: SOON };
     let index = remote.fetch(server, ask).await?;
+    kept.lacks_v3 = index.code == 404;
     kept.v3 = match index.code {
         200 => {
             let path = remote.path();
@@ -185,13 +207,17 @@ async fn documents(server: &ApiServer, remote: &Remote, kept: &mut Kept) -> Resu
             let part = reading(move || openapi_v2::part(&fetched.body, &path, &group_version)).await?;
             // The same part again is no news, whatever else has changed.
             if kept.v2.as_ref().is_none_or(|old| **old != part) {
-                kept.v2 = Some(Arc::new(part));
+                (kept.v2, kept.made) = (Some(Arc::new(part)), None);
             }
             kept.v2_tag = tag(fetched.tag);
         }
         404 | 406 => (kept.v2, kept.v2_tag) = (None, String::new()),
         _ => return Err(wrong(ask.path, &fetched)),
     }
+    kept.made = match &kept.v2 {
+        Some(part) if kept.lacks_v3 => kept.made.take().or_else(|| Some(Arc::new(Made::of(part.clone())))),
+        _ => None,
+    };
     Ok(())
 }
 

@@ -27,6 +27,7 @@ pub mod proxy;
 mod registration;
 pub mod remote;
 mod resolve;
+pub mod unavailable;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -79,6 +80,7 @@ pub struct Aggregation {
     shown: Mutex<BTreeMap<String, Shown>>,
     /// Told when the versions that this server answers for itself have changed.
     locals: Notify,
+    unavailable: unavailable::Unavailable,
 }
 
 /// What clients are shown of an API.
@@ -91,7 +93,13 @@ struct Shown {
 impl Aggregation {
     /// Of a server that has not looked yet.
     pub fn new(options: Options) -> Self {
-        Self { options, remotes: RwLock::default(), shown: Mutex::default(), locals: Notify::new() }
+        Self {
+            options,
+            remotes: RwLock::default(),
+            shown: Mutex::default(),
+            locals: Notify::new(),
+            unavailable: Default::default(),
+        }
     }
 
     /// Who answers for a version of a group, when it is another.
@@ -171,15 +179,7 @@ pub async fn start(server: &Arc<ApiServer>) -> machinery::status::Result<()> {
     for slot in cacher.snapshot().objects().values() {
         keeper.take(&slot.object);
     }
-    let stage = server.stage().clone();
-    server.stage().spawn(async move {
-        let stopped = stage.stopped();
-        tokio::pin!(stopped);
-        tokio::select! {
-            () = &mut stopped => {}
-            () = keeper.run() => {}
-        }
-    });
+    server.stage().run(async move { keeper.run().await });
     Ok(())
 }
 
@@ -274,16 +274,16 @@ impl Keeper {
             }
             return;
         }
-        // This server's own registration is nobody else's to answer for.
-        let is_own = spec.group.as_deref() == Some(api_service::GROUP);
-        let Some(service) = spec.service.as_ref().filter(|_| !is_own) else { return self.forget(name) };
+        let Some(service) = spec.service.as_ref() else { return self.forget(name) };
         self.forget(name);
         let remote = Arc::new(Remote::new(name, &spec, service, &self.server));
         remote.said(condition.as_ref());
         let ends = self.server.stage().token();
         let (server, stage) = (self.server.clone(), self.server.stage());
         stage.spawn(availability::run(server.clone(), remote.clone(), ends.clone()));
-        stage.spawn(documents::run(server.clone(), remote.clone(), ends.clone()));
+        if !remote.is_nobodys() {
+            stage.spawn(documents::run(server.clone(), remote.clone(), ends.clone()));
+        }
         let known = Known { spec, revision: object.revision, remote, _ends: ends.drop_guard() };
         self.known.insert(name.to_owned(), known);
         self.publish();
@@ -299,7 +299,7 @@ impl Keeper {
     }
 
     fn publish(&self) {
-        let all = self.known.values().map(|known| known.remote.clone());
+        let all = self.known.values().map(|known| known.remote.clone()).filter(|remote| !remote.is_nobodys());
         let all: Remotes = all.map(|remote| ((remote.group.clone(), remote.version.clone()), remote)).collect();
         *self.server.aggregation.remotes.write() = Arc::new(all);
     }
@@ -325,7 +325,10 @@ async fn tell(server: &Arc<ApiServer>, name: &str, condition: &Condition) -> boo
     let door = server.handler(bootstrap::myself());
     let media = "application/merge-patch+json";
     match bootstrap::send(&door, "PATCH", &status_path(name), media, Some(&patch)).await {
-        Ok(_) => true,
+        Ok(_) => {
+            server.aggregation.unavailable.changed(name, Condition::of(&api_service).as_ref(), condition);
+            true
+        }
         Err(status) if status.code == 404 => true,
         Err(status) => {
             tracing::debug!(name, %status, "the status of an APIService was not written; trying again");

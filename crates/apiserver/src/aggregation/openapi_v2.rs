@@ -11,9 +11,9 @@ const PARAMETERS: &str = "#/parameters/";
 /// The part of a document that is about one version.
 #[derive(Debug, Default, PartialEq)]
 pub struct Part {
-    paths: Map<String, Value>,
-    definitions: Map<String, Value>,
-    parameters: Map<String, Value>,
+    pub paths: Map<String, Value>,
+    pub definitions: Map<String, Value>,
+    pub parameters: Map<String, Value>,
 }
 
 /// Takes the paths at and below `root`, the kinds of the version, and what all these are made of.
@@ -86,17 +86,21 @@ impl References {
 pub fn add<'p>(document: &mut Value, parts: impl IntoIterator<Item = &'p Part>) {
     for part in parts {
         let Some(own) = document["definitions"].as_object() else { return };
-        let mut renamed: BTreeMap<String, String> = BTreeMap::new();
+        let (mut renamed, mut taken) = (BTreeMap::new(), BTreeSet::new());
         for (name, definition) in &part.definitions {
-            let mut free = name.clone();
-            let mut number = 2;
-            while own.get(&free).is_some_and(|other| other != definition) {
-                free = format!("{name}_v{number}");
-                number += 1;
+            if own.get(name).is_none_or(|other| other == definition) {
+                continue;
             }
-            if free != *name {
-                renamed.insert(name.clone(), free);
-            }
+            // Neither what the document has, nor what the part has of that name, may be meant by it.
+            let is_free = |new: &String| {
+                own.get(new).is_none_or(|other| other == definition)
+                    && !part.definitions.contains_key(new)
+                    && !taken.contains(new)
+            };
+            let mut others = (2..).map(|number| format!("{name}_v{number}"));
+            let Some(free) = others.find(is_free) else { continue };
+            taken.insert(free.clone());
+            renamed.insert(name.clone(), free);
         }
         let adapted = |piece: &Value| {
             let mut piece = piece.clone();
@@ -153,6 +157,25 @@ mod tests {
                 "Pod": {},
             },
         })
+    }
+
+    /// `A` is another in the document, and what it would be called the part has itself.
+    #[test]
+    fn a_new_name_is_nobodys() {
+        let reference = |to: &str| json!({"$ref": format!("#/definitions/{to}")});
+        let map = |value: Value| value.as_object().cloned().expect("an object");
+        let part = Part {
+            paths: map(json!({"/p": {"a": reference("A"), "b": reference("A_v2"), "c": reference("A_v3")}})),
+            definitions: map(json!({"A": {"x": 1}, "A_v2": {"x": 2}, "A_v3": {"x": 3}})),
+            parameters: Map::new(),
+        };
+        let mut document = json!({"paths": {}, "parameters": {}, "definitions": {"A": {"x": 0}, "A_v3": {"x": 0}}});
+        add(&mut document, [&part]);
+        let of = |key: &str| {
+            let to = document["paths"]["/p"][key]["$ref"].as_str().expect("a reference");
+            document["definitions"][to.strip_prefix(DEFINITIONS).expect("a definition")]["x"].clone()
+        };
+        assert_eq!([of("a"), of("b"), of("c")], [json!(1), json!(2), json!(3)], "{document}");
     }
 
     #[test]

@@ -23,7 +23,7 @@ const BUILT_IN: &[Entry] = &[
     ("coordination.k8s.io", 16_500, &[("v1", 15)]),
     ("node.k8s.io", 16_300, &[("v1", 15)]),
     ("discovery.k8s.io", 16_200, &[("v1", 15)]),
-    ("resource.k8s.io", 16_200, &[("v1", 20)]),
+    ("resource.k8s.io", 16_200, &[("v1", 21)]),
     ("flowcontrol.apiserver.k8s.io", 16_100, &[("v1", 21)]),
     ("internal.apiserver.k8s.io", 16_000, &[("v1alpha1", 9)]),
     ("storagemigration.k8s.io", 15_800, &[("v1", 15)]),

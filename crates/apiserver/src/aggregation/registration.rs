@@ -132,15 +132,7 @@ pub(super) async fn start(server: &Arc<ApiServer>) -> status::Result<()> {
     let door = server.handler(bootstrap::myself());
     let mut keeper = Keeper { server: server.clone(), door, at_start, done: HashSet::new() };
     keeper.settle().await?;
-    let stage = server.stage().clone();
-    server.stage().spawn(async move {
-        let stopped = stage.stopped();
-        tokio::pin!(stopped);
-        tokio::select! {
-            () = &mut stopped => {}
-            () = keeper.run() => {}
-        }
-    });
+    server.stage().run(async move { keeper.run().await });
     Ok(())
 }
 

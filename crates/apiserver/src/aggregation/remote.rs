@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, ETAG, HOST, IF_NONE_MATCH, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use kinds::User;
-use kinds::api_service::PORT;
+use kinds::api_service::{GROUP, PORT};
 use parking_lot::Mutex;
 use rustls::ClientConfig;
 use rustls::client::Resumption;
@@ -107,6 +107,12 @@ impl Remote {
             look: Notify::new(),
             fetch: Notify::new(),
         }
+    }
+
+    /// True for a version of the group of APIServices: whether that server is there is said, but this server's own
+    /// registration is nobody else's to answer for.
+    pub fn is_nobodys(&self) -> bool {
+        self.group == GROUP
     }
 
     /// True when requests are passed on.

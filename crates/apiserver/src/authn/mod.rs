@@ -10,6 +10,7 @@ use crate::request::RequestInfo;
 
 pub mod in_process;
 pub mod jwt;
+pub mod request_header;
 pub mod service_account;
 pub mod websocket;
 pub mod x509;

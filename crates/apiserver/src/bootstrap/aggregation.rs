@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use std::sync::Arc;
-use stdx::shutdown::Stage;
 use stdx::{ClockExt, SharedClock};
 use transport::SharedHandler;
 
@@ -57,20 +56,11 @@ pub async fn settle(handler: &SharedHandler, rbac: &Rbac) -> bool {
     whole
 }
 
-/// Keeps them up to date until the stage stops.
-pub async fn run(handler: SharedHandler, rbac: Arc<Rbac>, cachers: Arc<Cachers>, clock: SharedClock, stage: Stage) {
-    let stopped = stage.stopped();
-    tokio::pin!(stopped);
+/// Keeps them up to date for ever.
+pub async fn run(handler: SharedHandler, rbac: Arc<Rbac>, cachers: Arc<Cachers>, clock: SharedClock) {
     loop {
-        let work = follow(&handler, &rbac, &cachers);
-        tokio::select! {
-            () = &mut stopped => return,
-            () = work => {}
-        }
-        tokio::select! {
-            () = &mut stopped => return,
-            () = clock.sleep(PAUSE) => {}
-        }
+        follow(&handler, &rbac, &cachers).await;
+        clock.sleep(PAUSE).await;
     }
 }
 

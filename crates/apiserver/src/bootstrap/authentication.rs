@@ -15,11 +15,11 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use machinery::status;
 use serde_json::{Value, json};
-use stdx::shutdown::Stage;
 use stdx::{ClockExt, SharedClock};
 use transport::SharedHandler;
 use x509_parser::pem::Pem;
 
+use crate::authn::request_header::Headers;
 use crate::cacher::{Cachers, Filter, WatchItem, WatchOptions, Watcher};
 use crate::objects::{CONFIG_MAPS, Objects};
 
@@ -31,16 +31,9 @@ const LOOK: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_secs(1);
 /// How long an authority stays after its end, in seconds.
 const AFTER_END: i64 = 300;
-/// The bundles, and the lists of those who may be front proxies and of their headers.
+/// The bundles.
 const CLIENT_CA: &str = "client-ca-file";
 const FRONT_PROXY_CA: &str = "requestheader-client-ca-file";
-const LISTS: [(&str, &str); 5] = [
-    ("requestheader-allowed-names", "front-proxy-client"),
-    ("requestheader-extra-headers-prefix", "X-Remote-Extra-"),
-    ("requestheader-group-headers", "X-Remote-Group"),
-    ("requestheader-uid-headers", "X-Remote-Uid"),
-    ("requestheader-username-headers", "X-Remote-User"),
-];
 
 /// Who signs client certificates, and those of front proxies: PEM, which may be empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -52,8 +45,19 @@ pub struct Authorities {
 /// Reads them again; what cannot be read is `None` and changes nothing.
 pub type Read = Arc<dyn Fn() -> Option<Authorities> + Send + Sync>;
 
+/// Those who may be front proxies, and their headers.
+fn lists(headers: &Headers) -> [(&'static str, &[String]); 5] {
+    [
+        ("requestheader-allowed-names", &headers.allowed_names),
+        ("requestheader-extra-headers-prefix", &headers.extra_prefixes),
+        ("requestheader-group-headers", &headers.group),
+        ("requestheader-uid-headers", &headers.uid),
+        ("requestheader-username-headers", &headers.username),
+    ]
+}
+
 /// The map as it should be; `None` when it is so already, or nothing needs to be said.
-fn plan(existing: Option<&Value>, own: &Authorities, now: Timestamp) -> Option<Value> {
+fn plan(existing: Option<&Value>, own: &Authorities, headers: &Headers, now: Timestamp) -> Option<Value> {
     let fresh = || json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": NAME, "namespace": NAMESPACE}, "data": {}});
     let mut next = existing.cloned().unwrap_or_else(fresh);
     if !next["data"].is_object() {
@@ -69,10 +73,12 @@ fn plan(existing: Option<&Value>, own: &Authorities, now: Timestamp) -> Option<V
         }
     }
     if next["data"].get(FRONT_PROXY_CA).is_some() {
-        for (key, own) in LISTS {
+        for (key, own) in lists(headers) {
             let mut names: Vec<String> = serde_json::from_str(said(key)).unwrap_or_default();
-            if !names.iter().any(|name| name == own) {
-                names.push(own.to_owned());
+            for name in own {
+                if !names.contains(name) {
+                    names.push(name.clone());
+                }
             }
             next["data"][key] = json!(names).to_string().into();
         }
@@ -118,6 +124,8 @@ pub struct Keeper {
     pub cachers: Arc<Cachers>,
     pub clock: SharedClock,
     pub read: Read,
+    /// In which headers front proxies say who asks.
+    pub headers: Headers,
 }
 
 /// Why the keeper looks.
@@ -131,17 +139,11 @@ enum Event {
 }
 
 impl Keeper {
-    /// Keeps it until the stage stops.
-    pub async fn run(self, stage: Stage) {
-        let work = async {
-            loop {
-                self.follow().await;
-                self.clock.sleep(PAUSE).await;
-            }
-        };
-        tokio::select! {
-            () = stage.stopped() => {}
-            () = work => {}
+    /// Keeps it for ever.
+    pub async fn run(self) {
+        loop {
+            self.follow().await;
+            self.clock.sleep(PAUSE).await;
         }
     }
 
@@ -180,7 +182,7 @@ impl Keeper {
         let Some(own) = (self.read)() else { return Ok(()) };
         self.objects.settle(CONFIG_MAPS).await?;
         let existing = self.objects.get(CONFIG_MAPS, NAMESPACE, NAME);
-        let Some(next) = plan(existing.as_deref(), &own, self.clock.wall()) else { return Ok(()) };
+        let Some(next) = plan(existing.as_deref(), &own, &self.headers, self.clock.wall()) else { return Ok(()) };
         let collection = format!("/api/v1/namespaces/{NAMESPACE}/configmaps");
         let (method, path) = match &existing {
             None => ("POST", collection),
@@ -218,6 +220,7 @@ mod tests {
             client_ca: client_ca.into(),
             front_proxy_ca: front_proxy_ca.into(),
         };
+        let plan = |existing: Option<&Value>, own: &Authorities, now| plan(existing, own, &Headers::standard(), now);
         assert_eq!(plan(None, &own("", ""), now), None, "nobody is to be believed");
         let made = plan(None, &own(&a, &b), now).expect("is written");
         assert_eq!(made["data"].as_object().map(serde_json::Map::len), Some(7));

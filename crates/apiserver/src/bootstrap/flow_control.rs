@@ -10,7 +10,6 @@ use kinds::flow_control::{AUTO_UPDATE, mandatory, suggested};
 use machinery::status::Status;
 use machinery::{meta, status};
 use serde_json::{Value, json};
-use stdx::shutdown::Stage;
 use stdx::{ClockExt, SharedClock};
 use transport::SharedHandler;
 
@@ -93,19 +92,11 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Keeps them until the stage stops: whatever happens to one of them is looked at.
-    pub async fn run(self, stage: Stage) {
-        let stopped = stage.stopped();
-        tokio::pin!(stopped);
+    /// Keeps them for ever: whatever happens to one of them is looked at.
+    pub async fn run(self) {
         loop {
-            tokio::select! {
-                () = &mut stopped => return,
-                () = self.follow() => {}
-            }
-            tokio::select! {
-                () = &mut stopped => return,
-                () = self.clock.sleep(PAUSE) => {}
-            }
+            self.follow().await;
+            self.clock.sleep(PAUSE).await;
         }
     }
 

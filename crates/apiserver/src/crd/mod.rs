@@ -63,15 +63,7 @@ pub async fn start(server: &Arc<ApiServer>) -> status::Result<()> {
         keeper.restore(name).await?;
     }
     keeper.show();
-    let stage = server.stage().clone();
-    server.stage().spawn(async move {
-        let stopped = stage.stopped();
-        tokio::pin!(stopped);
-        tokio::select! {
-            () = &mut stopped => {}
-            () = keeper.run(&cacher, snapshot.revision, names) => {}
-        }
-    });
+    server.stage().run(async move { keeper.run(&cacher, snapshot.revision, names).await });
     Ok(())
 }
 

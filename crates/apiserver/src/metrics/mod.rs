@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use stdx::SharedClock;
 use stdx::clock::Instant;
 
+use crate::aggregation;
 use crate::chain::Call;
 use crate::encode;
 use crate::request::{Query, RequestInfo};
@@ -196,6 +197,7 @@ pub fn respond(call: &Call) -> transport::Response {
     line(&mut out, format_args!("apiserver_current_inflight_requests{{request_kind=\"readOnly\"}} {reading}"));
     head(&mut out, "pintle_request_panics_total", "counter", "Requests that ended in a panic.");
     line(&mut out, format_args!("pintle_request_panics_total {}", server.panics.load(Ordering::Relaxed)));
+    aggregation::unavailable::render(&mut out, server);
     process::render(&mut out);
     text(out)
 }
@@ -247,11 +249,11 @@ fn render(out: &mut String, requests: &BTreeMap<String, Series>) {
     }
 }
 
-fn head(out: &mut String, name: &str, kind: &str, help: &str) {
+pub(crate) fn head(out: &mut String, name: &str, kind: &str, help: &str) {
     line(out, format_args!("# HELP {name} {help}\n# TYPE {name} {kind}"));
 }
 
-fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
+pub(crate) fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
     // Writing into a String does not fail.
     let _ = out.write_fmt(text);
     out.push('\n');

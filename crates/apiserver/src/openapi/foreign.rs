@@ -6,17 +6,47 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use super::Kept;
+use super::converted::Converted;
 use super::gnostic::v2 as gnostic;
+use super::gnostic::v3 as gnostic_v3;
 use crate::aggregation::{Part, add};
 
 /// What a server says of one version.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Foreign {
     pub group: String,
     pub version: String,
     /// Where its document of v3 is had through this server; `None` when it has none.
     pub v3: Option<String>,
     pub v2: Option<Arc<Part>>,
+    /// The document of v3 that is made of that of v2, where there is no other.
+    pub made: Option<Arc<Made>>,
+}
+
+/// A document of v3 that is made here.
+pub struct Made {
+    part: Arc<Part>,
+    pub(super) kept: Kept,
+}
+
+impl Made {
+    /// Of a document of v2.
+    pub fn of(part: Arc<Part>) -> Self {
+        Self { part, kept: Kept::default() }
+    }
+
+    pub(super) fn json(&self, head: Value, security: &Value) -> Vec<u8> {
+        Converted::of(&self.part).json(head, security)
+    }
+
+    pub(super) fn protobuf(&self, head: &Value, security: &Value) -> Vec<u8> {
+        let Converted { paths, schemas } = Converted::of(&self.part);
+        let mut out = gnostic_v3::Document::start(head);
+        out.paths(paths.iter().map(|(path, item)| (path.as_str(), item.clone())));
+        out.components(schemas.iter().map(|(name, schema)| (name.as_str(), schema.clone())), security);
+        out.finish()
+    }
 }
 
 impl Foreign {
@@ -36,11 +66,15 @@ impl Foreign {
 
     /// True when both say the same. A part that was read again only when it had changed is known by its place.
     pub fn is_as(&self, other: &Self) -> bool {
-        let same_part = match (&self.v2, &other.v2) {
-            (Some(own), Some(other)) => Arc::ptr_eq(own, other),
-            (own, other) => own.is_none() && other.is_none(),
-        };
-        same_part && self.path() == other.path() && self.v3 == other.v3
+        fn same<T>(own: Option<&Arc<T>>, other: Option<&Arc<T>>) -> bool {
+            match (own, other) {
+                (Some(own), Some(other)) => Arc::ptr_eq(own, other),
+                (own, other) => own.is_none() && other.is_none(),
+            }
+        }
+        let part = |made: &Arc<Made>| made.part.clone();
+        let same_made = same(self.made.as_ref().map(part).as_ref(), other.made.as_ref().map(part).as_ref());
+        same_made && same(self.v2.as_ref(), other.v2.as_ref()) && self.path() == other.path() && self.v3 == other.v3
     }
 }
 

@@ -26,6 +26,7 @@ use self::paths::Path;
 use self::texts::Texts;
 use crate::discovery::{self, Group, Version, answer};
 
+mod converted;
 mod foreign;
 mod gnostic;
 pub mod model;
@@ -35,7 +36,7 @@ pub mod texts;
 mod v2;
 mod v3;
 
-pub use foreign::Foreign;
+pub use foreign::{Foreign, Made};
 
 const JSON: &str = "application/json";
 /// The protobuf forms under their valid names, in which they are answered, and those old clients ask for.
@@ -203,8 +204,20 @@ impl OpenApi {
             "/openapi/v3" => self.index(&served, headers),
             path => {
                 let rest = path.strip_prefix("/openapi/v3/")?;
-                let document = served.documents.iter().find(|d| d.path == rest && !served.is_foreign(&d.path))?;
-                self.answer_v3(document, hash, headers)
+                match served.foreign.iter().find(|foreign| foreign.path() == rest) {
+                    Some(foreign) => {
+                        let made = foreign.made.as_ref()?;
+                        let json = |_: &Source| self.made(made);
+                        let protobuf = |_: &Source| made.protobuf(&v3::head(&self.version), &security());
+                        self.answer_v3(rest, &made.kept, hash, headers, json, protobuf)
+                    }
+                    None => {
+                        let document = served.documents.iter().find(|d| d.path == rest)?;
+                        let json = |source: &Source| self.json(document, source);
+                        let protobuf = |source: &Source| self.protobuf(document, source);
+                        self.answer_v3(rest, &document.kept, hash, headers, json, protobuf)
+                    }
+                }
             }
         };
         let has_body = !response.status().is_redirection() || response.status() == StatusCode::NOT_MODIFIED;
@@ -279,8 +292,13 @@ impl OpenApi {
         v3::protobuf(source, &paths, document.about.kinds(), &registered, &self.version)
     }
 
-    fn url(document: &Document, hash: &str) -> String {
-        format!("/openapi/v3/{}?hash={hash}", document.path)
+    /// A document that is made of one of v2.
+    fn made(&self, made: &Made) -> Vec<u8> {
+        made.json(v3::head(&self.version), &security())
+    }
+
+    fn url(path: &str, hash: &str) -> String {
+        format!("/openapi/v3/{path}?hash={hash}")
     }
 
     /// Where each document is. Whatever the client accepts, it is JSON.
@@ -294,34 +312,47 @@ impl OpenApi {
         }
         let own = served.documents.iter().filter(|d| !served.is_foreign(&d.path));
         let hashes = own.filter_map(|d| Some((d, d.kept.hash.get()?)));
-        let own = hashes.map(|(d, hash)| (d.path.clone(), Self::url(d, hash)));
-        let foreign = served.foreign.iter().filter_map(|f| Some((f.path(), f.v3.clone()?)));
+        let own = hashes.map(|(d, hash)| (d.path.clone(), Self::url(&d.path, hash)));
+        let foreign = served.foreign.iter().filter_map(|foreign| {
+            let path = foreign.path();
+            let made = || {
+                let made = foreign.made.as_ref()?;
+                Some(Self::url(&path, self.hash(&made.kept, |_| self.made(made))))
+            };
+            let url = foreign.v3.clone().or_else(made)?;
+            Some((path, url))
+        });
         let paths: Map<String, Value> =
             own.chain(foreign).map(|(path, url)| (path, json!({"serverRelativeURL": url}))).collect();
         let body = Bytes::from(json!({ "paths": paths }).to_string());
         answer::cached(headers, JSON, &body, &answer::etag(&body))
     }
 
-    fn answer_v3(&self, document: &Document, asked: Option<&str>, headers: &HeaderMap) -> transport::Response {
+    fn answer_v3(
+        &self,
+        path: &str,
+        kept: &Kept,
+        asked: Option<&str>,
+        headers: &HeaderMap,
+        json: impl Fn(&Source) -> Vec<u8>,
+        protobuf: impl Fn(&Source) -> Vec<u8>,
+    ) -> transport::Response {
         let Some(chosen) = answer::choose(headers, &[V3_PROTOBUF, V3_PROTOBUF_OLD, JSON]) else {
             return not_acceptable();
         };
-        let kept = &document.kept;
-        let json = |source: &Source| self.json(document, source);
-        let current = self.hash(kept, json);
+        let current = self.hash(kept, &json);
         let asked = asked.filter(|hash| !hash.is_empty());
         if asked.is_some_and(|hash| hash != current) {
             let mut response = Response::new(transport::empty());
             *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
-            if let Ok(url) = HeaderValue::from_str(&Self::url(document, current)) {
+            if let Ok(url) = HeaderValue::from_str(&Self::url(path, current)) {
                 response.headers_mut().insert(header::LOCATION, url);
             }
             return response;
         }
         let mut response = if chosen == 2 {
-            self.answer(kept, headers, JSON, &kept.json, json, json)
+            self.answer(kept, headers, JSON, &kept.json, &json, &json)
         } else {
-            let protobuf = |source: &Source| self.protobuf(document, source);
             self.answer(kept, headers, V3_PROTOBUF, &kept.protobuf, json, protobuf)
         };
         if asked.is_some() {
@@ -375,6 +406,10 @@ impl Document {
 /// How clients show who they are, in both documents.
 fn bearer_token() -> Value {
     json!({"type": "apiKey", "name": "authorization", "in": "header", "description": "Bearer Token authentication"})
+}
+
+fn security() -> Value {
+    json!({"BearerToken": bearer_token()})
 }
 
 fn quoted(hash: &str) -> HeaderValue {

@@ -10,7 +10,7 @@ use super::parameters::Parameter;
 use super::paths::{Operation, Path};
 use super::{Pieces, Source, v2};
 
-fn head(server: &str) -> Value {
+pub(super) fn head(server: &str) -> Value {
     json!({"openapi": "3.0.0", "info": {"title": "Kubernetes", "version": server}})
 }
 
@@ -38,7 +38,7 @@ pub(super) fn json(
         }
         out.close();
     }
-    out.field("securitySchemes", &json!({"BearerToken": super::bearer_token()}));
+    out.field("securitySchemes", &super::security());
     out.close();
     out.finish()
 }
@@ -55,7 +55,7 @@ pub(super) fn protobuf(
     out.paths(paths.iter().map(|path| (path.path.as_str(), item(path))));
     let reach = source.reach(paths, kinds);
     let definitions = reach.definitions(Form::V3, &source.texts, registered);
-    out.components(definitions, &json!({"BearerToken": super::bearer_token()}));
+    out.components(definitions, &super::security());
     out.finish()
 }
 

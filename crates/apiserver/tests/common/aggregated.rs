@@ -33,6 +33,8 @@ pub enum Manner {
     Good,
     /// Knows only the old form of discovery, and no OpenAPI.
     Old,
+    /// Knows OpenAPI v2 only.
+    Aged,
     /// Answers nothing, ever.
     Silent,
     /// Its documents never end.
@@ -82,7 +84,7 @@ impl Backend {
                 "resources": [{"name": "foos", "singularName": "foo", "namespaced": true, "kind": "Foo",
                     "shortNames": ["fo"], "verbs": ["create", "delete", "get", "list", "watch"]}]}));
         }
-        if manner == Manner::Old {
+        if manner == Manner::Old || manner == Manner::Aged && path.starts_with("/openapi/v3") {
             return None;
         }
         let definition = json!({"type": "object", "description": "A foo.", "x-kubernetes-group-version-kind": [kind],

@@ -128,7 +128,10 @@ impl<V: View> Reflector<V> {
         if !self.plain_lists {
             match self.api.watch_accepting(&self.watch_params(None, true), self.accept()).await {
                 Ok(mut frames) => {
-                    let (objects, revision) = match self.initial(&mut frames).await? {
+                    let turn = self.what.client.turn().await;
+                    let filled = self.initial(&mut frames).await?;
+                    drop(turn);
+                    let (objects, revision) = match filled {
                         Some(filled) => filled,
                         None => return Ok(End::Silent),
                     };
@@ -146,12 +149,14 @@ impl<V: View> Reflector<V> {
         let mut params = ListParams::all().limit(500);
         params.label_selector.clone_from(&self.what.label_selector);
         params.field_selector.clone_from(&self.what.field_selector);
-        let (mut objects, mut at) = (Vec::new(), 0);
+        let (mut objects, mut at, mut size) = (Vec::new(), 0, 0);
         loop {
             let (items, (revision, more)) = self.api.list_accepting(&params, self.accept()).await?;
             if at == 0 {
                 at = revision;
             }
+            size += items.iter().map(Bytes::len).sum::<usize>();
+            self.bound(size)?;
             objects.extend(items);
             if more.is_empty() {
                 break;
@@ -161,6 +166,15 @@ impl<V: View> Reflector<V> {
         self.replace(objects, at, number);
         *after = Some(at);
         Ok(End::Closed)
+    }
+
+    /// What need not be what it should be is not read without end.
+    fn bound(&self, size: usize) -> Result<()> {
+        let longest = self.what.client.bounds().list;
+        if size > longest {
+            return Err(Error::Interrupted(format!("the list is longer than {longest} bytes")));
+        }
+        Ok(())
     }
 
     async fn follow(&mut self, after: &mut Option<u64>) -> Result<End> {
@@ -177,10 +191,14 @@ impl<V: View> Reflector<V> {
 
     /// Reads the existing objects up to the closing bookmark; `None` when the stream ended first.
     async fn initial(&self, frames: &mut Frames) -> Result<Option<(Vec<Bytes>, u64)>> {
-        let mut objects = Vec::new();
+        let (mut objects, mut size) = (Vec::new(), 0);
         while let Some(event) = frames.next().await {
             match event? {
-                Event::Added(bytes) | Event::Modified(bytes) => objects.push(bytes),
+                Event::Added(bytes) | Event::Modified(bytes) => {
+                    size += bytes.len();
+                    self.bound(size)?;
+                    objects.push(bytes);
+                }
                 // Changes while the list streams come in order; the last state of a key wins.
                 Event::Deleted(bytes) => {
                     let gone = object::meta(&bytes)?.key();

@@ -12,7 +12,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use client::controller::{self, Next, Pass, Reconcile};
 use client::events::{Reference, Type};
-use client::{Change, Client, Error, Informer, Key, OwnerRef, Patch, Queue, Resource, Result, discovery};
+use client::{Bounds, Change, Client, Error, Informer, Key, OwnerRef, Patch, Queue, Resource, Result, discovery};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec};
@@ -58,7 +58,8 @@ pub(crate) fn start(context: &Context) {
         replica_sets: context.replica_sets(),
         deployments: context.deployments(),
         writer: context.writer("disruption-controller", "controllermanager"),
-        reader: context.reader().clone(),
+        // It reads single objects, which may be those of another server.
+        reader: context.reader().clone().with_bounds(Bounds::FOREIGN),
         clock: context.clock.clone(),
         resource: Resource::of::<PodDisruptionBudget>(),
         pod_resource: Resource::of::<Pod>(),

@@ -9,14 +9,17 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use client::controller::{self, Next, Pass, Reconcile};
-use client::discovery::{self, Served};
-use client::{Informer, Meta, Queue, Resource, Result};
+use client::discovery::{self, Discovered, Served};
+use client::{Bounds, Informer, Meta, Queue, Resource, Result};
 use parking_lot::Mutex;
 use stdx::shutdown::Stage;
 
 use super::Controller;
 use crate::context::Context;
 use crate::views::ApiServiceView;
+
+/// Lists of one server that are read at a time.
+const AT_ONCE: usize = 2;
 
 /// Group and version.
 type Api = (String, String);
@@ -38,9 +41,10 @@ impl Drop for Followed {
     }
 }
 
-/// True for the resource of APIServices.
-pub(super) fn is_api_service(resource: &Resource) -> bool {
-    *resource.group == *"apiregistration.k8s.io" && *resource.plural == *"apiservices"
+/// True where the API server knows APIServices.
+pub(super) fn is_known(found: &Discovered) -> bool {
+    let is_it = |s: &Served| *s.resource.group == *"apiregistration.k8s.io" && *s.resource.plural == *"apiservices";
+    found.resources.iter().any(is_it)
 }
 
 /// The version another server answers for, and whether that can be asked; `None` for one of the API server's own.
@@ -51,8 +55,17 @@ fn elsewhere(view: &ApiServiceView) -> Option<(Api, bool)> {
     Some(((view.spec.group.clone(), view.spec.version.clone()), is_available))
 }
 
-/// All of them.
-pub(super) fn all(api_services: &Informer<ApiServiceView>) -> HashMap<Api, bool> {
+/// All of them, once it is known which there are.
+pub(crate) async fn of(found: &Discovered, context: &Context) -> HashMap<Api, bool> {
+    if !is_known(found) {
+        return HashMap::new();
+    }
+    let api_services = context.api_services();
+    api_services.synced().await;
+    all(&api_services)
+}
+
+fn all(api_services: &Informer<ApiServiceView>) -> HashMap<Api, bool> {
     api_services.list().iter().filter_map(|cached| elsewhere(&cached.view)).collect()
 }
 
@@ -119,6 +132,7 @@ impl Follower {
 
     fn join(&self, name: &str, api: Api, served: Vec<Served>) {
         let mut followed = Followed { api, resources: Vec::new(), stage: Stage::new() };
+        let client = self.context.reader().clone().with_bounds(Bounds::FOREIGN).taking_turns(AT_ONCE);
         for served in served {
             let resource = served.resource.clone();
             let kind = (resource.group.to_string(), resource.kind.to_string());
@@ -127,7 +141,7 @@ impl Follower {
                 let (own, of) = (self.controller.clone(), resource.clone());
                 let tell = move |meta: &Meta, is_gone| own.heard(&of, meta, is_gone);
                 // Nobody waits for another server's objects.
-                drop(self.context.follow_custom(&resource, &followed.stage, tell));
+                drop(self.context.follow_with(client.clone(), &resource, &followed.stage, tell));
             }
             followed.resources.push(resource);
         }

@@ -7,7 +7,7 @@
 //! and the deletion is bound to the uid and revision that were read.
 
 mod custom;
-mod elsewhere;
+pub(crate) mod elsewhere;
 mod graph;
 mod plan;
 
@@ -19,7 +19,7 @@ use async_trait::async_trait;
 use client::controller::{self, Next, Pass, Reconcile};
 use client::discovery;
 use client::events::{Reference, Type};
-use client::{DeleteParams, Error, Key, Meta, OwnerRef, Patch, Queue, Resource, Result};
+use client::{Bounds, DeleteParams, Error, Key, Meta, OwnerRef, Patch, Queue, Resource, Result};
 use futures::future::join_all;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -58,8 +58,11 @@ struct Absent {
 
 pub(crate) fn start(context: &Context) {
     let queue = Queue::<Work>::new(context.clock.clone());
+    let mut writer = context.writer("generic-garbage-collector", "garbage-collector-controller");
+    // It reads single objects, which may be those of another server.
+    writer.client = writer.client.with_bounds(Bounds::FOREIGN);
     let controller = Arc::new(Controller {
-        writer: context.writer("generic-garbage-collector", "garbage-collector-controller"),
+        writer,
         graph: Mutex::new(Graph::default()),
         kinds: Mutex::new(HashMap::new()),
         absent: Mutex::new(Absent::default()),
@@ -87,9 +90,8 @@ impl Controller {
             context.clock.sleep(RETRY.delay(failures)).await;
         };
         let mut synced = Vec::new();
-        let mut others = std::collections::HashMap::new();
-        if found.resources.iter().any(|served| elsewhere::is_api_service(&served.resource)) {
-            others = elsewhere::all(&context.api_services());
+        let others = elsewhere::of(&found, context).await;
+        if elsewhere::is_known(&found) {
             elsewhere::follow(&self, context);
         }
         if found.resources.iter().any(|served| custom::is_definition(&served.resource)) {
@@ -116,13 +118,8 @@ impl Controller {
 
     /// True when everything that was not discovered is answered for by other servers.
     async fn are_elsewhere(&self, context: &Context, found: &discovery::Discovered) -> bool {
-        if !found.resources.iter().any(|served| elsewhere::is_api_service(&served.resource)) {
-            return found.failed.is_empty();
-        }
         // What they answer for is followed apart from the rest, so it has to be known which that is.
-        let api_services = context.api_services();
-        api_services.synced().await;
-        let others = elsewhere::all(&api_services);
+        let others = elsewhere::of(found, context).await;
         let is_other = |name: &str| {
             let (group, version) = name.split_once('/').unwrap_or(("", name));
             others.contains_key(&(group.to_owned(), version.to_owned()))

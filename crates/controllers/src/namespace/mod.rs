@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use stdx::SharedClock;
 
 use crate::context::Context;
+use crate::garbage_collector::elsewhere;
 use crate::views::{BareView, PodView};
 use crate::writer::{Writer, revision};
 use plan::Found;
@@ -26,10 +27,15 @@ const FINALIZER: &str = "kubernetes";
 const WAIT: &str = "ContentRemains";
 /// Resource types emptied at a time.
 const WIDTH: usize = 16;
+/// Answers of other servers that are read at a time.
+const AT_ONCE: usize = 4;
 /// How soon content that waits for somebody's finalizer is looked at again.
 const AGAIN: Duration = Duration::from_secs(5);
 
 struct Controller {
+    context: Context,
+    /// For what other servers answer for.
+    foreign: Writer,
     namespaces: Informer<BareView>,
     pods: Informer<PodView>,
     writer: Writer,
@@ -40,10 +46,14 @@ struct Controller {
 
 pub(crate) fn start(context: &Context) {
     let queue = Queue::<String>::new(context.clock.clone());
+    let writer = context.writer("namespace-controller", "namespace-controller");
+    let foreign = writer.of_foreign(AT_ONCE);
     let controller = Arc::new(Controller {
+        context: context.clone(),
+        foreign,
         namespaces: context.namespaces(),
         pods: context.pods(),
-        writer: context.writer("namespace-controller", "namespace-controller"),
+        writer,
         waits: context.waits(),
         clock: context.clock.clone(),
         resource: Resource::of::<Namespace>(),
@@ -80,8 +90,14 @@ pub(crate) fn start(context: &Context) {
 impl Controller {
     /// Deletes what is in the namespace; what is left.
     async fn empty(&self, namespace: &str) -> Result<Found> {
-        let discovered = discovery::discover(&self.writer.client).await?;
-        let mut found = Found { undiscovered: discovered.failed, ..Found::default() };
+        let mut discovered = discovery::discover(&self.writer.client).await?;
+        let others = elsewhere::of(&discovered, &self.context).await;
+        let failed = std::mem::take(&mut discovered.failed);
+        let mut found = Found { undiscovered: failed, ..Found::default() };
+        let writer = |s: &Served| {
+            let api = (s.resource.group.to_string(), s.resource.version.to_string());
+            if others.contains_key(&api) { &self.foreign } else { &self.writer }
+        };
         let deletable = |s: &Served| s.resource.namespaced && s.can(&["list", "delete"]);
         let (pods, rest): (Vec<_>, Vec<_>) = discovered
             .resources
@@ -90,7 +106,8 @@ impl Controller {
             .partition(|s| s.resource.group.is_empty() && *s.resource.plural == *"pods");
         for stage in [pods, rest] {
             let all = futures::stream::iter(stage);
-            let results: Vec<_> = all.map(|s| self.empty_one(s, namespace)).buffer_unordered(WIDTH).collect().await;
+            let results: Vec<_> =
+                all.map(|s| empty_one(writer(&s), s, namespace)).buffer_unordered(WIDTH).collect().await;
             for one in results {
                 found.failures.extend(one.failures);
                 found.remaining.extend(one.remaining);
@@ -104,46 +121,6 @@ impl Controller {
             }
         }
         Ok(found)
-    }
-
-    async fn empty_one(&self, served: Served, namespace: &str) -> Found {
-        let mut found = Found::default();
-        let resource = &served.resource;
-        if let Err(error) = self.delete_all(&served, namespace).await {
-            if !error.is_not_found() {
-                found.failures.push(error.to_string());
-            }
-        }
-        let api = self.writer.client.dynamic(resource.clone()).namespace(namespace);
-        match api.list_all(&ListParams::all()).await {
-            Ok(list) if list.items.is_empty() => {}
-            Ok(list) => {
-                found.remaining.insert(format!("{}.{}", resource.plural, resource.group), list.items.len());
-                for finalizer in list.items.iter().flat_map(machinery::meta::finalizers) {
-                    *found.finalizers.entry(finalizer.to_owned()).or_default() += 1;
-                }
-            }
-            Err(error) if error.is_not_found() => {}
-            Err(error) => found.failures.push(error.to_string()),
-        }
-        found
-    }
-
-    async fn delete_all(&self, served: &Served, namespace: &str) -> Result<()> {
-        let api = self.writer.client.dynamic(served.resource.clone()).namespace(namespace);
-        let params = DeleteParams::default().propagation(Propagation::Background);
-        if served.can(&["deletecollection"]) {
-            match api.delete_collection(&params, &ListParams::all()).await {
-                Err(error) if error.status().is_some_and(|s| s.code == 405) => {}
-                result => return result.map(drop),
-            }
-        }
-        for item in api.list_all(&ListParams::all()).await?.items {
-            if !machinery::meta::is_deleting(&item) {
-                self.writer.delete(&served.resource, namespace, machinery::meta::name(&item), &params).await?;
-            }
-        }
-        Ok(())
     }
 }
 
@@ -192,4 +169,44 @@ impl Reconcile for Controller {
     fn all(&self) -> Vec<String> {
         self.namespaces.list().iter().map(|n| n.meta.name.clone()).collect()
     }
+}
+
+async fn empty_one(writer: &Writer, served: Served, namespace: &str) -> Found {
+    let mut found = Found::default();
+    let resource = &served.resource;
+    if let Err(error) = delete_all(writer, &served, namespace).await {
+        if !error.is_not_found() {
+            found.failures.push(error.to_string());
+        }
+    }
+    let api = writer.client.dynamic(resource.clone()).namespace(namespace);
+    match api.list_all(&ListParams::all()).await {
+        Ok(list) if list.items.is_empty() => {}
+        Ok(list) => {
+            found.remaining.insert(format!("{}.{}", resource.plural, resource.group), list.items.len());
+            for finalizer in list.items.iter().flat_map(machinery::meta::finalizers) {
+                *found.finalizers.entry(finalizer.to_owned()).or_default() += 1;
+            }
+        }
+        Err(error) if error.is_not_found() => {}
+        Err(error) => found.failures.push(error.to_string()),
+    }
+    found
+}
+
+async fn delete_all(writer: &Writer, served: &Served, namespace: &str) -> Result<()> {
+    let api = writer.client.dynamic(served.resource.clone()).namespace(namespace);
+    let params = DeleteParams::default().propagation(Propagation::Background);
+    if served.can(&["deletecollection"]) {
+        match api.delete_collection(&params, &ListParams::all()).await {
+            Err(error) if error.status().is_some_and(|s| s.code == 405) => {}
+            result => return result.map(drop),
+        }
+    }
+    for item in api.list_all(&ListParams::all()).await?.items {
+        if !machinery::meta::is_deleting(&item) {
+            writer.delete(&served.resource, namespace, machinery::meta::name(&item), &params).await?;
+        }
+    }
+    Ok(())
 }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use apiserver::authn::request_header::Headers;
 use apiserver::authn::service_account;
 use apiserver::bootstrap::authentication;
 use apiserver::{ApiServer, aggregation};
@@ -408,7 +409,9 @@ async fn start_api_server(
         client_ca: identities.client_trust()?,
         client_ca_pem: identities.cluster.certificate().to_owned(),
         front_proxy_ca_pem: identities.front_proxy.certificate().to_owned(),
+        front_proxies: None,
         read_authorities: None,
+        priority_and_fairness: true,
         // Pods of this machine are reached without a detour, also before the rules of their Services are there.
         aggregation: aggregation::Options { identity: Some(identities.front_proxy_client()?), to_endpoints: true },
         service_accounts: service_account::Options::standard(&args.cluster_domain, identities.tokens.clone()),
@@ -430,8 +433,12 @@ pub struct Api {
     pub client_ca: Trust,
     pub client_ca_pem: String,
     pub front_proxy_ca_pem: String,
+    /// Who may sign certificates of front proxies, and in which headers these say who asks; `None`: in none.
+    pub front_proxies: Option<(Trust, Headers)>,
     /// Reads these two again while the server runs.
     pub read_authorities: Option<authentication::Read>,
+    /// Keeps flow schemas and priority levels.
+    pub priority_and_fairness: bool,
     pub aggregation: aggregation::Options,
     pub service_accounts: service_account::Options,
     pub kubelet_client: Arc<ClientConfig>,
@@ -448,7 +455,14 @@ pub async fn start_api(
 ) -> Result<(Arc<ApiServer>, Arc<storage::Embedded>)> {
     let options = storage::Options::new(&api.store, clock.clone(), rng.clone());
     let store = Arc::new(storage::Embedded::open(options).context("opening the store")?);
+    let (front_proxy_ca, front_proxy_headers) = match api.front_proxies {
+        Some((trust, headers)) => (Some(trust), headers),
+        None => (None, Headers::standard()),
+    };
     let config = apiserver::Config {
+        front_proxy_ca,
+        front_proxy_headers,
+        priority_and_fairness: api.priority_and_fairness,
         options: ClusterOptions { service_cidrs: vec![api.service_cidr], node_ports: api.node_ports },
         client_ca: Some(api.client_ca),
         client_ca_pem: api.client_ca_pem,

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use apiserver::authn::request_header::Headers;
 use apiserver::authn::service_account;
-use apiserver::bootstrap::authentication::{self, Authorities};
+use apiserver::bootstrap::authentication::Authorities;
 use apiserver::{ApiServer, aggregation};
-use clap::Args;
+use clap::{ArgAction, Args};
 use ipnet::IpNet;
 use pki::{PublicKey, SigningKey};
 use rustls::client::{ResolvesClientCert, Resumption};
@@ -87,18 +88,72 @@ pub struct KubeApiServer {
     proxy_client_cert_file: Option<PathBuf>,
     #[arg(long, value_name = "FILE", requires = "proxy_client_cert_file")]
     proxy_client_key_file: Option<PathBuf>,
-    /// By whom such servers know what is shown to them: who signed it.
-    #[arg(long, value_name = "FILE", requires = "proxy_client_cert_file")]
-    requestheader_client_ca_file: Option<PathBuf>,
+    #[command(flatten)]
+    front_proxies: FrontProxies,
     /// Dial endpoints of the Services of such servers, not the Services' own addresses.
     #[arg(long)]
     enable_aggregator_routing: bool,
+    /// Keep flow schemas and priority levels, as what requests are shared out by.
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set, num_args = 0..=1,
+        default_missing_value = "true")]
+    enable_priority_and_fairness: bool,
     /// The domain of the cluster's names.
     #[arg(long, default_value = "cluster.local", value_name = "DOMAIN")]
     cluster_domain: String,
     /// Verbosity of the log.
     #[arg(short, default_value_t = 2, value_name = "LEVEL")]
     v: u8,
+}
+
+/// Whom this server believes when headers say who asks; servers that extend the API are told to believe the same.
+#[derive(Args, Debug, Default)]
+struct FrontProxies {
+    /// Who may sign certificates of front proxies. Without it no header says who asks.
+    #[arg(long, value_name = "FILE")]
+    requestheader_client_ca_file: Option<PathBuf>,
+    /// The common names such a certificate may have; any, unless set (comma separated).
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    requestheader_allowed_names: Vec<String>,
+    /// The headers that name the user: X-Remote-User (comma separated).
+    #[arg(long, value_name = "HEADER", value_delimiter = ',')]
+    requestheader_username_headers: Vec<String>,
+    /// The headers with the user's UID: X-Remote-Uid (comma separated).
+    #[arg(long, value_name = "HEADER", value_delimiter = ',')]
+    requestheader_uid_headers: Vec<String>,
+    /// The headers that name the user's groups: X-Remote-Group (comma separated).
+    #[arg(long, value_name = "HEADER", value_delimiter = ',')]
+    requestheader_group_headers: Vec<String>,
+    /// How the headers begin that tell what else is known of the user: X-Remote-Extra- (comma separated).
+    #[arg(long, value_name = "PREFIX", value_delimiter = ',')]
+    requestheader_extra_headers_prefix: Vec<String>,
+}
+
+impl FrontProxies {
+    /// What headers say, where any say anything.
+    fn headers(&self) -> Result<Option<Headers>> {
+        let lists = [
+            ("requestheader-allowed-names", &self.requestheader_allowed_names, ""),
+            ("requestheader-username-headers", &self.requestheader_username_headers, "X-Remote-User"),
+            ("requestheader-uid-headers", &self.requestheader_uid_headers, "X-Remote-Uid"),
+            ("requestheader-group-headers", &self.requestheader_group_headers, "X-Remote-Group"),
+            ("requestheader-extra-headers-prefix", &self.requestheader_extra_headers_prefix, "X-Remote-Extra-"),
+        ];
+        for (flag, list, standard) in lists {
+            if let Some(empty) = list.iter().find(|text| text.trim().is_empty()) {
+                bail!("empty value in {flag:?}: {empty:?}");
+            }
+            let has_standard = list.iter().any(|text| text.trim().eq_ignore_ascii_case(standard));
+            if !list.is_empty() && !standard.is_empty() && !has_standard {
+                tracing::warn!("--{flag} does not name {standard}: servers that extend the API will not know who asks");
+            }
+        }
+        if self.requestheader_client_ca_file.is_none() {
+            return Ok(None);
+        }
+        let trimmed = |list: &[String]| list.iter().map(|text| text.trim().to_owned()).collect();
+        let [allowed_names, username, uid, group, extra_prefixes] = lists.map(|(_, list, _)| trimmed(list));
+        Ok(Some(Headers { allowed_names, username, uid, group, extra_prefixes }))
+    }
 }
 
 fn read(path: &Path) -> Result<Vec<u8>> {
@@ -188,10 +243,16 @@ pub async fn run(args: KubeApiServer, clock: SharedClock) -> Result<()> {
         Some(path) => (trust(path)?, String::from_utf8(read(path)?)?),
         None => (identities.client_trust()?, identities.cluster.certificate().to_owned()),
     };
-    let front_proxy_ca_pem = match &args.requestheader_client_ca_file {
-        Some(path) => String::from_utf8(read(path)?)?,
-        None => identities.front_proxy.certificate().to_owned(),
+    let headers = args.front_proxies.headers()?;
+    let front_proxy_ca_file = args.front_proxies.requestheader_client_ca_file.clone();
+    let own_front_proxy = identities.front_proxy.certificate().to_owned();
+    // Without a certificate of its own for others, this server shows them one that it has signed itself.
+    let shows_own = args.proxy_client_cert_file.is_none() || front_proxy_ca_file.is_none();
+    let front_proxy_ca = move || -> std::io::Result<String> {
+        let theirs = front_proxy_ca_file.as_ref().map(std::fs::read_to_string).transpose()?.unwrap_or_default();
+        Ok(if shows_own { theirs + &own_front_proxy } else { theirs })
     };
+    let (client_ca_file, own_client_ca) = (args.client_ca_file.clone(), client_ca_pem.clone());
     let stage = Stage::new();
     let api = Api {
         store: args.data_dir.clone(),
@@ -201,15 +262,19 @@ pub async fn run(args: KubeApiServer, clock: SharedClock) -> Result<()> {
         node_ports: ports(&args.service_node_port_range)?,
         client_ca,
         client_ca_pem,
-        front_proxy_ca_pem: front_proxy_ca_pem.clone(),
-        read_authorities: args.client_ca_file.clone().map(|file| {
-            let front_proxy_ca = front_proxy_ca_pem.clone();
-            let read: authentication::Read = Arc::new(move || {
-                let client_ca = std::fs::read_to_string(&file).ok()?;
-                Some(Authorities { client_ca, front_proxy_ca: front_proxy_ca.clone() })
-            });
-            read
-        }),
+        front_proxy_ca_pem: front_proxy_ca().context("--requestheader-client-ca-file")?,
+        front_proxies: match (&args.front_proxies.requestheader_client_ca_file, headers) {
+            (Some(path), Some(headers)) => Some((trust(path)?, headers)),
+            _ => None,
+        },
+        read_authorities: Some(Arc::new(move || {
+            let client_ca = match &client_ca_file {
+                Some(file) => std::fs::read_to_string(file).ok()?,
+                None => own_client_ca.clone(),
+            };
+            Some(Authorities { client_ca, front_proxy_ca: front_proxy_ca().ok()? })
+        })),
+        priority_and_fairness: args.enable_priority_and_fairness,
         aggregation: args.aggregation(&identities)?,
         service_accounts,
         kubelet_client: args.kubelet_client(&identities, &clock)?,
@@ -234,6 +299,21 @@ mod tests {
         for refused in ["AlwaysAllow", "RBAC", "Node,RBAC,Webhook"] {
             assert!(check_authorization(&modes(refused)).is_err(), "{refused}");
         }
+    }
+
+    #[test]
+    fn headers_say_something_only_where_somebody_signs() {
+        let one = |text: &str| vec![text.to_owned()];
+        let file = Some(PathBuf::from("ca.crt"));
+        let flags = |file: &Option<PathBuf>, names: Vec<String>| FrontProxies {
+            requestheader_client_ca_file: file.clone(),
+            requestheader_username_headers: names,
+            ..FrontProxies::default()
+        };
+        assert_eq!(flags(&None, one("X-Remote-User")).headers().expect("read"), None);
+        assert!(flags(&file, one(" ")).headers().is_err());
+        let headers = flags(&file, one(" X-User ")).headers().expect("read").expect("headers");
+        assert_eq!((headers.username, headers.allowed_names.len(), headers.uid.len()), (one("X-User"), 0, 0));
     }
 
     #[test]

@@ -87,7 +87,8 @@ fn passed_on(call: &Call, to: &Destination<'_>, upgrade: bool) -> status::Result
     for (name, value) in &call.headers {
         let of_connection = HOP.contains(&name.as_str()) || named.iter().any(|n| n == name.as_str());
         // Whom the client is to us is nobody else's business.
-        if !of_connection && *name != HOST && *name != AUTHORIZATION && !front_proxy::is_about_user(name) {
+        let is_about_user = front_proxy::is_about_user(name) || call.server.front_proxy_headers().has(name);
+        if !of_connection && *name != HOST && *name != AUTHORIZATION && !is_about_user {
             headers.append(name.clone(), value.clone());
         }
     }
