@@ -89,6 +89,28 @@ pub fn busybox(name: &str) -> Result<Image> {
     Ok(Image::build(name, &settings, vec![Layer::from_folder(&root)?])?)
 }
 
+/// The program `binary` with the libraries it loads, started with `arguments`, as an image named `name`.
+/// Symbols are left out: nobody looks for them there.
+pub fn program(name: &str, binary: &Path, arguments: &[&str]) -> Result<Image> {
+    let root = tempfile::tempdir()?;
+    fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755))?;
+    let file = binary.file_name().context("a program's file")?;
+    let inside = root.path().join("bin").join(file);
+    fs::create_dir_all(root.path().join("bin"))?;
+    run(Command::new("strip").arg("-o").arg(&inside).arg(binary))?;
+    let loaded = Command::new("ldd").arg(binary).output().context("ldd")?;
+    let loaded = String::from_utf8(loaded.stdout)?;
+    for library in loaded.split_whitespace().filter(|word| word.starts_with('/')) {
+        let inside = root.path().join(library.trim_start_matches('/'));
+        fs::create_dir_all(inside.parent().context("a library's folder")?)?;
+        fs::copy(library, inside)?;
+    }
+    let mut entrypoint = vec![format!("/bin/{}", file.to_string_lossy())];
+    entrypoint.extend(arguments.iter().map(|a| (*a).to_owned()));
+    let settings = Settings { entrypoint, ..Settings::default() };
+    Ok(Image::build(name, &settings, vec![Layer::from_folder(root.path())?])?)
+}
+
 /// nginx that serves its own welcome page on port 80 and logs to its standard output.
 pub fn nginx(name: &str) -> Result<Image> {
     let root = unpack("nginx", NGINX, |root| {

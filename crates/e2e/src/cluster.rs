@@ -94,6 +94,11 @@ impl Cluster {
             .collect()
     }
 
+    /// The program under test.
+    pub fn binary(&self) -> &Path {
+        &self.binary
+    }
+
     /// The administrator's kubeconfig.
     pub fn kubeconfig(&self) -> PathBuf {
         self.dir.path().join("config/admin.kubeconfig")

@@ -85,6 +85,11 @@ impl Layout {
         self.config.join("certs.d")
     }
 
+    /// Manifests of static pods: every file in it is a pod that the node runs.
+    pub fn manifests(&self) -> PathBuf {
+        self.config.join("manifests")
+    }
+
     /// CNI network configuration.
     pub fn cni_config(&self) -> PathBuf {
         self.config.join("cni")
@@ -149,6 +154,7 @@ const CONFIG: &[&str] = &[
     "containerd.toml",
     "controller-manager.kubeconfig",
     "kubelet.kubeconfig",
+    "manifests",
     "proxy.kubeconfig",
     "scheduler.kubeconfig",
 ];

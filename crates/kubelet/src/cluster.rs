@@ -46,6 +46,39 @@ pub trait Cluster: Send + Sync + 'static {
 /// What is done for a pod whose objects changed.
 pub type OnChange = Arc<dyn Fn(&str) + Send + Sync>;
 
+/// There is none: only static pods run, and they need nothing of it.
+pub struct NoCluster;
+
+/// Why nothing can be had.
+fn nobody<T>() -> Result<T, Error> {
+    Err(Error::Interrupted("this kubelet runs without an API server".into()))
+}
+
+#[async_trait]
+impl Cluster for NoCluster {
+    async fn objects(&self, _: &BoundPod, needs: &Needs) -> Result<Objects, Error> {
+        if *needs == Needs::default() { Ok(Objects::default()) } else { nobody() }
+    }
+
+    fn release(&self, _: &str) {}
+
+    async fn token(&self, _: &BoundPod, _: &TokenKey) -> Result<Token, Error> {
+        nobody()
+    }
+
+    async fn patch_status(&self, _: &BoundPod, _: &Value) -> Result<Option<Arc<Pod>>, Error> {
+        nobody()
+    }
+
+    async fn delete(&self, _: &BoundPod) -> Result<(), Error> {
+        nobody()
+    }
+
+    fn services(&self) -> Vec<Service> {
+        Vec::new()
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Kind {
     ConfigMap,

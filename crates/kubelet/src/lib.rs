@@ -7,6 +7,7 @@
 //!                                   ├──► volumes, cgroups, images, probes, hooks
 //!                                   └──► status patches, events, Waits ──► API server
 //!  node::keeper ──► Node, Lease            server ──► logs over HTTPS
+//!  static_pods: manifests on the node ──► the same tasks; objects in the API only show them
 //! ```
 //!
 //! What is decided is decided in pure functions: `sync::plan`, `sync::lifecycle`, `status::generate`,
@@ -30,6 +31,8 @@
 //! * A restarted kubelet restarts no container. [src/sync/sim.rs:
 //!   a_restarted_kubelet_restarts_no_container]
 //! * Faults in any order heal. [src/sync/sim.rs: faults_in_any_order_heal]
+//! * Static pods need no API server, and what shows them there comes back. [src/run_tests.rs:
+//!   static_pods_need_no_api_server; src/run_tests.rs: a_static_pod_is_shown_by_a_mirror_that_comes_back]
 //! * No path leads out of a pod's own directory. [src/volume/beneath.rs: no_link_leads_out;
 //!   src/logs/follow_tests.rs: no_link_leads_to_another_file]
 
@@ -51,6 +54,7 @@ mod run;
 pub mod runtime;
 pub mod server;
 pub mod shared;
+pub mod static_pods;
 pub mod status;
 pub mod sync;
 pub mod sysctl;

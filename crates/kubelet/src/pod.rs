@@ -17,6 +17,7 @@ pub struct BoundPod {
     pub name: String,
     pub uid: String,
     object: Arc<Pod>,
+    is_static: bool,
 }
 
 /// What a container's exit means for it.
@@ -40,6 +41,15 @@ impl RestartPolicy {
 impl BoundPod {
     /// The pod, if it is whole and its names are safe.
     pub fn parse(object: Arc<Pod>) -> Option<Arc<Self>> {
+        Self::checked(object, false)
+    }
+
+    /// The same for a pod that a manifest on the node describes: what annotations say counts for nothing.
+    pub fn parse_static(object: Arc<Pod>) -> Option<Arc<Self>> {
+        Self::checked(object, true)
+    }
+
+    fn checked(object: Arc<Pod>, is_static: bool) -> Option<Arc<Self>> {
         let name = object.metadata.name.clone()?;
         let namespace = object.metadata.namespace.clone()?;
         let uid = object.metadata.uid.clone()?;
@@ -49,10 +59,16 @@ impl BoundPod {
                 && !text.starts_with('.')
                 && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'.')
         };
-        (safe(&name) && safe(&namespace) && safe(&uid)).then(|| Arc::new(Self { namespace, name, uid, object }))
+        (safe(&name) && safe(&namespace) && safe(&uid))
+            .then(|| Arc::new(Self { namespace, name, uid, object, is_static }))
     }
 
-    /// The object as the API server has it.
+    /// True when a manifest on the node describes it, and an object in the API at most shows it.
+    pub fn is_static(&self) -> bool {
+        self.is_static
+    }
+
+    /// The object as the API server has it, or as the manifest says.
     pub fn object(&self) -> &Arc<Pod> {
         &self.object
     }
@@ -166,9 +182,15 @@ impl BoundPod {
         name.get(..63).unwrap_or(name).trim_end_matches(['-', '.']).to_owned()
     }
 
-    /// True for pods that the node may not end for lack of resources.
+    /// True for pods that the node may not end for lack of resources: static ones, whatever their
+    /// priority, and those of a system class.
     pub fn is_critical(&self) -> bool {
-        self.spec().priority.is_some_and(|p| p >= 2_000_000_000)
+        self.is_static || self.spec().priority.is_some_and(|p| p >= 2_000_000_000)
+    }
+
+    /// True for the critical pods that the kernel is to end last.
+    pub fn is_node_critical(&self) -> bool {
+        self.is_critical() && self.spec().priority_class_name.as_deref() == Some("system-node-critical")
     }
 
     /// The pod's class, from its containers' requests and limits for cpu and memory.

@@ -1,6 +1,9 @@
 //! All pods of the node: one task each, begun when the API server or the runtime shows a pod, ended
 //! when nothing of it is left.
 
+#[path = "pods_static.rs"]
+mod statics;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +14,7 @@ use client::events::Type;
 use parking_lot::{Mutex, RwLock};
 use stdx::ClockExt;
 use stdx::shutdown::Stage;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::admit;
@@ -32,6 +35,24 @@ struct Handle {
     view: watch::Receiver<View>,
     /// The node took it: it counts when room for others is reckoned.
     admitted: bool,
+    /// Nobody wants it any more; it ends.
+    gone: bool,
+}
+
+/// A namespace and a name in it.
+type Name = (String, String);
+
+fn name_of(pod: &BoundPod) -> Name {
+    (pod.namespace.clone(), pod.name.clone())
+}
+
+/// The static pods that are wanted, and the objects in the API that show some.
+#[derive(Default)]
+struct Statics {
+    wanted: BTreeMap<Name, Arc<BoundPod>>,
+    mirrors: BTreeMap<Name, Arc<Pod>>,
+    /// Every manifest was read at least once.
+    all_read: bool,
 }
 
 /// The pods.
@@ -43,6 +64,11 @@ pub struct Pods {
     place: RwLock<admit::Place>,
     /// Pods that the runtime held when this process began: they are not refused now.
     adopted: Mutex<BTreeMap<String, Summary>>,
+    /// Locked after `handles`, never before.
+    statics: Mutex<Statics>,
+    mirrors_due: Notify,
+    /// The Node's uid; empty until it is registered.
+    node_uid: RwLock<String>,
 }
 
 impl Pods {
@@ -51,8 +77,16 @@ impl Pods {
         for (uid, summary) in &adopted {
             ctx.owners.learn_ids(uid, summary.sandboxes.keys().chain(summary.containers.keys()));
         }
-        let (handles, place) = (Mutex::default(), RwLock::default());
-        Arc::new(Self { ctx, stage, handles, place, adopted: Mutex::new(adopted) })
+        Arc::new(Self {
+            ctx,
+            stage,
+            handles: Mutex::default(),
+            place: RwLock::default(),
+            adopted: Mutex::new(adopted),
+            statics: Mutex::default(),
+            mirrors_due: Notify::new(),
+            node_uid: RwLock::default(),
+        })
     }
 
     /// The node's object changed.
@@ -62,12 +96,17 @@ impl Pods {
 
     /// The API server's newest word on the pod of that name.
     pub fn shown(self: &Arc<Self>, namespace: &str, name: &str, object: Option<Arc<Pod>>) {
-        let current = object.and_then(BoundPod::parse);
+        let (mirror, current) = match object {
+            Some(object) if api::pod::is_mirror(&object) => (Some(object), None),
+            other => (None, other.and_then(BoundPod::parse)),
+        };
         let mut handles = self.handles.lock();
+        self.mirror_shown(&handles, (namespace.to_owned(), name.to_owned()), mirror);
         // A namesake with another uid is another pod; the one before is gone.
-        let named = |h: &Handle| h.pod.namespace == namespace && h.pod.name == name;
-        for (uid, handle) in handles.iter().filter(|(_, h)| named(h)) {
+        let named = |h: &Handle| !h.pod.is_static() && h.pod.namespace == namespace && h.pod.name == name;
+        for (uid, handle) in handles.iter_mut().filter(|(_, h)| named(h)) {
             if current.as_ref().is_none_or(|c| c.uid != *uid) {
+                handle.gone = true;
                 handle.mail.put(|inbox| inbox.gone = true);
             }
         }
@@ -78,6 +117,12 @@ impl Pods {
             return;
         }
         tracing::debug!(pod = %pod.full_name(), "pod shown");
+        self.admit(&mut handles, pod);
+        self.weigh(&handles);
+    }
+
+    /// Begins a pod that is wanted, unless the node refuses it.
+    fn admit(self: &Arc<Self>, handles: &mut HashMap<String, Handle>, pod: Arc<BoundPod>) {
         let known = self.adopted.lock().remove(&pod.uid).is_some();
         let place = self.place.read();
         let others = handles.values().filter(|h| h.admitted).map(|h| &*h.pod);
@@ -89,13 +134,15 @@ impl Pods {
             let bare = cause.message.strip_prefix("Pod was rejected: ").unwrap_or(&cause.message);
             self.ctx.report.event(&pod, None, Type::Warning, &cause.reason, bare.to_owned());
         }
-        self.begin(&mut handles, pod, rejected, false);
-        self.weigh(&handles);
+        self.begin(handles, pod, rejected, false);
     }
 
     /// A pod that the runtime has and the API server does not know: it is ended and removed.
     pub fn orphan(self: &Arc<Self>, uid: &str, summary: &Summary) {
-        let mut handles = self.handles.lock();
+        self.end_orphan(&mut self.handles.lock(), uid, summary);
+    }
+
+    fn end_orphan(self: &Arc<Self>, handles: &mut HashMap<String, Handle>, uid: &str, summary: &Summary) {
         if handles.contains_key(uid) {
             return;
         }
@@ -107,8 +154,8 @@ impl Pods {
         };
         let object = Pod { metadata, spec: Some(PodSpec::default()), ..Pod::default() };
         let Some(pod) = BoundPod::parse(Arc::new(object)) else { return };
-        tracing::info!(pod = %pod.full_name(), "the runtime has a pod that the API server does not know; ending it");
-        self.begin(&mut handles, pod, None, true);
+        tracing::info!(pod = %pod.full_name(), "the runtime has a pod that nobody knows; ending it");
+        self.begin(handles, pod, None, true);
     }
 
     /// Pods that the runtime had at the start and nobody has claimed.
@@ -129,7 +176,7 @@ impl Pods {
         if gone {
             mail.put(|inbox| inbox.gone = true);
         }
-        handles.insert(uid.clone(), Handle { pod, mail, view, admitted });
+        handles.insert(uid.clone(), Handle { pod, mail, view, admitted, gone });
         let (this, stage) = (self.clone(), self.stage.clone());
         self.stage.spawn(async move { this.attend(uid, worker, rejected, stage).await });
     }
@@ -149,12 +196,17 @@ impl Pods {
             let mut handles = self.handles.lock();
             let Some(handle) = handles.get_mut(&uid) else { return };
             let (next, view, mail) = Worker::new(self.ctx.clone(), handle.pod.clone(), rejected.clone());
+            if handle.gone {
+                mail.put(|inbox| inbox.gone = true);
+            }
             (handle.view, handle.mail) = (view, mail);
             worker = next;
         }
         if !stage.is_stopped() {
             let mut handles = self.handles.lock();
             handles.remove(&uid);
+            // A static pod of its name may have waited for its end.
+            self.begin_static(&mut handles);
             self.weigh(&handles);
         }
     }

@@ -1,8 +1,11 @@
 //! What the kubelet says about pods beside their status: events, and what they wait for.
 
+use std::collections::BTreeMap;
+
 use api::types::core::v1::Pod;
 use client::events::{Recorder, Reference, Type};
 use client::waits::Publisher;
+use parking_lot::Mutex;
 
 use crate::pod::BoundPod;
 use crate::unsupported;
@@ -25,6 +28,8 @@ pub trait Report: Send + Sync + 'static {
     fn waits(&self, pod: &BoundPod, waits: &[Wait]);
     /// All that the node waits for now.
     fn node_waits(&self, uid: &str, waits: &[Wait]);
+    /// All that a part of the node beside its own object waits for now; shown once the node is known.
+    fn node_waits_beside(&self, part: &'static str, waits: Vec<Wait>);
 }
 
 /// Reports to the API server.
@@ -32,6 +37,15 @@ pub struct ApiReport {
     pub recorder: Recorder,
     pub waits: Publisher,
     pub node: Reference,
+    pub said: Mutex<NodeWaits>,
+}
+
+/// What the node waits for, by the part that says so: an object's Waits are told as a whole.
+#[derive(Debug, Default)]
+pub struct NodeWaits {
+    /// Waits name the node by its uid; empty until it is known.
+    uid: String,
+    parts: BTreeMap<&'static str, Vec<Wait>>,
 }
 
 /// A pod as events refer to it.
@@ -77,8 +91,63 @@ impl Report for ApiReport {
     }
 
     fn node_waits(&self, uid: &str, waits: &[Wait]) {
+        uid.clone_into(&mut self.said.lock().uid);
+        self.node_waits_beside("node", waits.to_vec());
+    }
+
+    fn node_waits_beside(&self, part: &'static str, waits: Vec<Wait>) {
+        let mut said = self.said.lock();
+        said.parts.insert(part, waits);
+        if said.uid.is_empty() {
+            return;
+        }
         // Events know the node by its name, Waits by its uid as every other object.
-        self.publish(&Reference { uid: uid.to_owned(), ..self.node.clone() }, waits);
+        let object = Reference { uid: said.uid.clone(), ..self.node.clone() };
+        self.publish(&object, &merged(said.parts.values().flatten()));
+    }
+}
+
+/// One Wait for each code: that is what the API can show of an object.
+fn merged<'a>(waits: impl Iterator<Item = &'a Wait>) -> Vec<Wait> {
+    let mut out: Vec<Wait> = Vec::new();
+    for wait in waits {
+        match out.iter_mut().find(|w| w.code == wait.code) {
+            Some(known) => {
+                known.on = format!("{}, {}", known.on, wait.on);
+                known.text = format!("{}; {}", known.text, wait.text);
+            }
+            None => out.push(wait.clone()),
+        }
+    }
+    out
+}
+
+/// Reports to the log: there is no API server.
+pub struct LogReport;
+
+impl Report for LogReport {
+    fn event(&self, pod: &BoundPod, container: Option<&str>, _: Type, reason: &str, message: String) {
+        tracing::info!(pod = %pod.full_name(), container, reason, message);
+    }
+
+    fn node_event(&self, _: Type, reason: &str, message: String) {
+        tracing::info!(reason, message);
+    }
+
+    fn waits(&self, pod: &BoundPod, waits: &[Wait]) {
+        for wait in waits {
+            tracing::debug!(pod = %pod.full_name(), code = wait.code, on = wait.on, text = wait.text, "it waits");
+        }
+    }
+
+    fn node_waits(&self, _: &str, waits: &[Wait]) {
+        self.node_waits_beside("node", waits.to_vec());
+    }
+
+    fn node_waits_beside(&self, _: &'static str, waits: Vec<Wait>) {
+        for wait in waits {
+            tracing::debug!(code = wait.code, on = wait.on, text = wait.text, "the node waits");
+        }
     }
 }
 
@@ -109,5 +178,9 @@ impl Report for FakeReport {
 
     fn node_waits(&self, _: &str, waits: &[Wait]) {
         self.waiting.lock().insert("node".into(), waits.to_vec());
+    }
+
+    fn node_waits_beside(&self, part: &'static str, waits: Vec<Wait>) {
+        self.waiting.lock().insert(part.into(), waits);
     }
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::types::core::v1::{Node, Pod};
+use api::types::core::v1::{self as core, Pod};
 use client::delegated::{Delegate, Times};
 use client::events::{Recorder, Source};
 use client::waits::Publisher;
@@ -19,7 +19,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::admit::{Kernel, Place};
 use crate::cgroup::{Cgroups, Hierarchies};
-use crate::cluster::{ApiCluster, Cluster, OnChange};
+use crate::cluster::{ApiCluster, Cluster, NoCluster, OnChange};
 use crate::container::dns::{ClusterDns, MISSING_CLUSTER_DNS};
 use crate::context::{Context, Settings};
 use crate::image::puller::Puller;
@@ -27,11 +27,13 @@ use crate::node::pressure::Thresholds;
 use crate::node::{self, Identity, facts, keeper};
 use crate::pods::Pods;
 use crate::relist::{self, Relist};
-use crate::report::{ApiReport, Report};
+use crate::report::{ApiReport, LogReport, Report};
 use crate::runtime::Runtime;
 use crate::runtime::cri::CriRuntime;
 use crate::server::{Server, auth::Gate};
 use crate::shared::Shared;
+use crate::static_pods::mirror::Mirrors;
+use crate::static_pods::{self, Sources};
 use crate::sysctl;
 use crate::volume::mounts::KernelMounts;
 use crate::volume::setup::Layout;
@@ -69,6 +71,8 @@ pub struct Options {
     pub allowed_unsafe_sysctls: Vec<String>,
     /// Below what the node is under pressure.
     pub thresholds: Thresholds,
+    /// Where manifests of static pods are.
+    pub static_pods: static_pods::Options,
     /// The version to report, `v1.37.1+pintle.…`.
     pub version: String,
 }
@@ -93,6 +97,7 @@ impl Default for Options {
             max_pods: 110,
             allowed_unsafe_sysctls: Vec::new(),
             thresholds: Thresholds::default(),
+            static_pods: static_pods::Options::default(),
             version: concat!("v1.37.1+pintle.", env!("CARGO_PKG_VERSION")).into(),
         }
     }
@@ -126,8 +131,14 @@ const RETRY: Policy = Policy { initial: Duration::from_millis(50), max: Duration
 const ROTATE: Duration = Duration::from_secs(10);
 const SWEEP: Duration = Duration::from_secs(300);
 
-/// Runs a kubelet until the stage stops. Pods run on.
-pub async fn run(client: Client, clock: SharedClock, rng: Rng, options: Options, stage: &Stage) -> Result<(), Error> {
+/// Runs a kubelet until the stage stops. Pods run on. Without a client it runs static pods only.
+pub async fn run(
+    client: Option<Client>,
+    clock: SharedClock,
+    rng: Rng,
+    options: Options,
+    stage: &Stage,
+) -> Result<(), Error> {
     let runtime: Arc<dyn Runtime> = Arc::new(CriRuntime::new(&options.runtime_endpoint, &clock)?);
     run_with(runtime, client, clock, rng, options, stage).await
 }
@@ -135,7 +146,7 @@ pub async fn run(client: Client, clock: SharedClock, rng: Rng, options: Options,
 /// The same with a runtime of the caller's.
 pub async fn run_with(
     runtime: Arc<dyn Runtime>,
-    client: Client,
+    client: Option<Client>,
     clock: SharedClock,
     rng: Rng,
     options: Options,
@@ -151,7 +162,7 @@ pub async fn run_with(
 
 async fn serve(
     runtime: Arc<dyn Runtime>,
-    client: Client,
+    client: Option<Client>,
     clock: SharedClock,
     rng: Rng,
     options: Options,
@@ -167,105 +178,178 @@ async fn serve(
     let places = facts::Places { root: "/".into(), data: options.root_dir.clone(), images: None };
     let machine = places.machine().map_err(disk("the machine"))?;
     let sysctls = sysctl::Allowed::new(&machine.kernel, &options.allowed_unsafe_sysctls).map_err(Error::Sysctl)?;
+    let settings = keeper::Settings {
+        ips: options.node_ips.clone(),
+        port: options.address.map_or(10250, |a| a.port()),
+        max_pods: options.max_pods,
+        version: options.version.clone(),
+        labels: options.node_labels.clone(),
+        taints: Vec::new(),
+        root: options.root_dir.clone(),
+        places,
+        reserved: Default::default(),
+        thresholds: options.thresholds,
+    };
+    // What this machine is, before any API server has said what the node is.
+    let alone = Place::of(&keeper::unregistered(&identity, &settings, &machine, &clock));
     let node_name = identity.node_name.clone();
 
-    let source = Source::Core { component: "kubelet".into(), host: node_name.clone() };
     let (known, own) = (Arc::new(OnceSlot::default()), Arc::new(OnceSlot::default()));
-    let report: Arc<dyn Report> = Arc::new(ApiReport {
-        recorder: Recorder::start(client.clone(), source, clock.clone(), rng.clone(), stage),
-        waits: waits(&client, &node_name, &own, &clock, stage),
-        node: node::reference(&node_name),
+    let server = client.map(|client| {
+        let on_change: OnChange = {
+            let known: Arc<OnceSlot> = known.clone();
+            Arc::new(move |uid| {
+                if let Some(pods) = known.get() {
+                    pods.objects_changed(uid);
+                }
+            })
+        };
+        let cluster = Arc::new(ApiCluster::start(client.clone(), clock.clone(), rng.clone(), stage, on_change));
+        (client, cluster)
     });
-    let on_change: OnChange = {
-        let known: Arc<OnceSlot> = known.clone();
-        Arc::new(move |uid| {
-            if let Some(pods) = known.get() {
-                pods.objects_changed(uid);
-            }
-        })
+    let report: Arc<dyn Report> = match &server {
+        Some((client, _)) => Arc::new(ApiReport {
+            recorder: Recorder::start(
+                client.clone(),
+                Source::Core { component: "kubelet".into(), host: node_name.clone() },
+                clock.clone(),
+                rng.clone(),
+                stage,
+            ),
+            waits: waits(client, &node_name, &own, &clock, stage),
+            node: node::reference(&node_name),
+            said: Default::default(),
+        }),
+        None => Arc::new(LogReport),
     };
-    let cluster = Arc::new(ApiCluster::start(client.clone(), clock.clone(), rng.clone(), stage, on_change));
+    let cluster: Arc<dyn Cluster> = match &server {
+        Some((_, cluster)) => cluster.clone(),
+        None => Arc::new(NoCluster),
+    };
     let listed = Arc::new(Mutex::new(relist::Health::default()));
-
-    // The node registers while the runtime is asked what it holds.
-    let mut keeper = keeper::Keeper::new(keeper::Parts {
-        identity,
-        settings: keeper::Settings {
-            ips: options.node_ips.clone(),
-            port: options.address.map_or(10250, |a| a.port()),
-            max_pods: options.max_pods,
-            version: options.version.clone(),
-            labels: options.node_labels.clone(),
-            taints: Vec::new(),
-            root: options.root_dir.clone(),
-            places,
-            reserved: Default::default(),
-            thresholds: options.thresholds,
-        },
-        machine: machine.clone(),
-        client: client.clone(),
-        runtime: runtime.clone(),
-        report: report.clone(),
-        listed: listed.clone(),
-        clock: clock.clone(),
-        rng: rng.clone(),
+    let keeper = server.as_ref().map(|(client, _)| {
+        keeper::Keeper::new(keeper::Parts {
+            identity,
+            settings,
+            machine: machine.clone(),
+            client: client.clone(),
+            runtime: runtime.clone(),
+            report: report.clone(),
+            listed: listed.clone(),
+            clock: clock.clone(),
+            rng: rng.clone(),
+        })
     });
-    let (registered, (runtime_name, adopted)) = tokio::join!(keeper.register(), first_look(&runtime, &clock));
+
+    // The node registers while the runtime is asked what it holds; static pods wait for the latter only.
+    let on_node = async {
+        let (runtime_name, adopted) = first_look(&runtime, &clock).await;
+        let ctx = Arc::new(Context {
+            clock: clock.clone(),
+            rng: rng.clone(),
+            runtime: runtime.clone(),
+            cluster,
+            report: report.clone(),
+            layout: Layout { root: options.root_dir.clone(), mounts: Arc::new(KernelMounts) },
+            cgroups: options.cgroups_per_qos.then(|| Cgroups::new(hierarchies(), &options.cgroup_root)),
+            puller: Puller::new(runtime.clone(), report.clone(), clock.clone()),
+            settings: Settings {
+                node_ips: options.node_ips.clone(),
+                log_root: options.log_dir.clone(),
+                seccomp_root: options.root_dir.join("seccomp"),
+                cluster_dns: ClusterDns {
+                    servers: options.cluster_dns.clone(),
+                    domain: options.cluster_domain.clone(),
+                },
+                resolv_conf: options.resolv_conf.clone(),
+                hosts: "/etc/hosts".into(),
+                node_memory: i128::from(machine.memory),
+                kernel: Kernel { sysctls, apparmor: machine.apparmor },
+                runtime_name,
+            },
+            allocatable: Default::default(),
+            owners: Default::default(),
+        });
+        let pods = Pods::new(ctx.clone(), stage.clone(), adopted);
+        ctx.allocatable.write().clone_from(&alone.allocatable);
+        pods.set_place(alone);
+        known.set(&pods);
+        own.set(&pods);
+        let (static_options, at) = (options.static_pods.clone(), clock.clone());
+        let sources = Sources::new(static_options, &node_name, pods.clone(), report.clone(), at);
+        let (all_shown, shown) = watch::channel(false);
+        let relist = Relist::new(ctx.clone(), pods.clone(), shown, listed.clone());
+        let read = sources.ready();
+        let (following, listing) = (stage.clone(), stage.clone());
+        stage.spawn(async move { sources.run(following).await });
+        stage.spawn(async move { relist.run(listing).await });
+        Local { ctx, pods, read, all_shown }
+    };
+    let Some((client, cluster)) = server else {
+        let mut node = on_node.await;
+        if options.address.is_some() {
+            tracing::warn!("nothing is served: without an API server nobody can say who may ask");
+        }
+        node.claimed(None).await;
+        house_keeping(&node.pods, &clock).await;
+        return Ok(());
+    };
+    let Some(mut keeper) = keeper else { return Ok(()) };
+    let (registered, mut node) = tokio::join!(keeper.register(), on_node);
     let registered = registered?;
-
-    let ctx = Arc::new(Context {
-        clock: clock.clone(),
-        rng: rng.clone(),
-        runtime: runtime.clone(),
-        cluster: cluster.clone() as Arc<dyn Cluster>,
-        report: report.clone(),
-        layout: Layout { root: options.root_dir.clone(), mounts: Arc::new(KernelMounts) },
-        cgroups: options.cgroups_per_qos.then(|| Cgroups::new(hierarchies(), &options.cgroup_root)),
-        puller: Puller::new(runtime.clone(), report.clone(), clock.clone()),
-        settings: Settings {
-            node_ips: options.node_ips.clone(),
-            log_root: options.log_dir.clone(),
-            seccomp_root: options.root_dir.join("seccomp"),
-            cluster_dns: ClusterDns { servers: options.cluster_dns.clone(), domain: options.cluster_domain.clone() },
-            resolv_conf: options.resolv_conf.clone(),
-            hosts: "/etc/hosts".into(),
-            node_memory: i128::from(machine.memory),
-            kernel: Kernel { sysctls, apparmor: machine.apparmor },
-            runtime_name,
-        },
-        allocatable: Default::default(),
-        owners: Default::default(),
-    });
-    let pods = Pods::new(ctx.clone(), stage.clone(), adopted);
-    let shown_place = Place::of(&registered);
-    ctx.allocatable.write().clone_from(&shown_place.allocatable);
-    pods.set_place(shown_place);
-    known.set(&pods);
-    own.set(&pods);
+    let (ctx, pods) = (node.ctx.clone(), node.pods.clone());
+    pods.set_node_uid(registered.metadata.uid.as_deref().unwrap_or_default());
+    pods.set_place(Place::of(&registered));
     if options.cluster_dns.is_empty() {
         report.node_event(client::events::Type::Warning, "MissingClusterDNS", MISSING_CLUSTER_DNS.into());
     }
-
     follow_node(&client, &node_name, &ctx, &pods, &clock, &rng, stage);
-    let (shown, all_shown) = watch::channel(false);
-    let watching = Relist::new(ctx.clone(), pods.clone(), all_shown, listed);
+    let mirrors = Mirrors::new(pods.clone(), client.clone(), report.clone(), clock.clone(), node_name.clone());
     {
-        let (listing, keeping) = (stage.clone(), stage.clone());
-        stage.spawn(async move { watching.run(listing).await });
+        let (mirroring, keeping) = (stage.clone(), stage.clone());
+        stage.spawn(async move { mirrors.run(mirroring).await });
         stage.spawn(Box::pin(keeper.run(registered, keeping)));
     }
-    // Services are variables of every container: none starts before they are known.
+    // Services are variables of every container: none of the API server's pods starts before they are known.
     cluster.synced().await;
+    let (api_shown, api) = watch::channel(false);
     let served = listen(&client, &options, &node_name, &pods, &clock, stage);
     let followed = async {
-        follow_pods(&client, &node_name, &pods, shown, &clock, &rng, stage).await;
+        follow_pods(&client, &node_name, &pods, api_shown, &clock, &rng, stage).await;
         Ok(())
     };
     let kept = async {
+        node.claimed(Some(api)).await;
         house_keeping(&pods, &clock).await;
         Ok(())
     };
     tokio::try_join!(served, followed, kept).map(drop)
+}
+
+/// What runs on the node whether there is an API server or not.
+struct Local {
+    ctx: Arc<Context>,
+    pods: Arc<Pods>,
+    /// All manifests of static pods were read.
+    read: watch::Receiver<bool>,
+    all_shown: watch::Sender<bool>,
+}
+
+impl Local {
+    /// Ends, once everybody who may want pods has said which, those that nobody wants.
+    async fn claimed(&mut self, api: Option<watch::Receiver<bool>>) {
+        for receiver in std::iter::once(&mut self.read).chain(api.clone().as_mut()) {
+            if receiver.wait_for(|known| *known).await.is_err() {
+                return;
+            }
+        }
+        for (uid, summary) in self.pods.unclaimed() {
+            self.pods.orphan(&uid, &summary);
+        }
+        self.pods.sweep().await;
+        // Nobody listening is no failure: the relist may have ended first.
+        self.all_shown.send_replace(true);
+    }
 }
 
 /// Set once, when what it names exists.
@@ -330,7 +414,7 @@ fn follow_node(
     rng: &Rng,
     stage: &Stage,
 ) {
-    let node = Informer::<Node>::builder(client.clone(), Resource::of::<Node>())
+    let node = Informer::<core::Node>::builder(client.clone(), Resource::of::<core::Node>())
         .fields(format!("metadata.name={name}"))
         .without_json()
         .start(clock.clone(), rng.clone(), stage);
@@ -338,6 +422,8 @@ fn follow_node(
     node.subscribe(move |change| {
         let mut node = change.object().view.clone();
         node.metadata.name.get_or_insert_with(|| change.object().meta.name.clone());
+        // A Node that is made anew is another one, and its mirror pods are to be its own.
+        pods.set_node_uid(&change.object().meta.uid);
         let place = Place::of(&node);
         if !place.allocatable.is_empty() {
             ctx.allocatable.write().clone_from(&place.allocatable);
@@ -382,11 +468,7 @@ async fn follow_pods(
             pods.shown(&namespace, &name, cached.map(|c| c.view.0.clone()));
         }
         if all && !*shown.borrow() {
-            for (uid, summary) in pods.unclaimed() {
-                pods.orphan(&uid, &summary);
-            }
-            pods.sweep().await;
-            // Nobody listening is no failure: the relist may have ended first.
+            // Whoever listened may have ended first.
             shown.send_replace(true);
         }
     }
@@ -434,146 +516,5 @@ async fn listen(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::runtime::fake::Fake;
-    use client::fake::Fake as Server;
-    use serde_json::{Value, json};
-    use stdx::clock::RealClock;
-
-    struct Case {
-        clock: SharedClock,
-        rng: Rng,
-        server: Server,
-        client: Client,
-        runtime: Fake,
-        root: tempfile::TempDir,
-        stage: Stage,
-    }
-
-    impl Case {
-        fn new() -> Self {
-            use api::types::core::v1::{ConfigMap, Event, Namespace, Secret, Service};
-            let clock = RealClock::shared();
-            let rng = Rng::from_os();
-            let resources = vec![
-                Resource::of::<Node>(),
-                Resource::of::<Pod>(),
-                Resource::of::<ConfigMap>(),
-                Resource::of::<Secret>(),
-                Resource::of::<Service>(),
-                Resource::of::<Event>(),
-                Resource::of::<Namespace>(),
-                Resource::of::<api::types::coordination::v1::Lease>(),
-                client::waits::resource(),
-            ];
-            let server = Server::new(resources, clock.clone(), rng.clone());
-            let client = Client::new(server.handler(), "kubelet");
-            let (runtime, stage) = (Fake::default(), Stage::new());
-            Self { clock, rng, server, client, runtime, root: tempfile::tempdir().expect("a directory"), stage }
-        }
-
-        fn options(&self, name: &str) -> Options {
-            Options {
-                node_name: name.into(),
-                node_ips: vec!["192.0.2.1".into()],
-                root_dir: self.root.path().join("kubelet"),
-                log_dir: self.root.path().join("logs"),
-                cgroups_per_qos: false,
-                ..Options::default()
-            }
-        }
-
-        fn start(&mut self, name: &str) {
-            self.stage = Stage::new();
-            let (runtime, client, clock) = (self.runtime.clone(), self.client.clone(), self.clock.clone());
-            let (rng, options, stage) = (self.rng.clone(), self.options(name), self.stage.clone());
-            tokio::spawn(async move {
-                run_with(Arc::new(runtime), client, clock, rng, options, &stage).await.expect("it runs");
-            });
-        }
-
-        async fn until(&self, what: &str, done: impl Fn(&Self) -> bool) {
-            let limit = self.clock.now() + Duration::from_secs(20);
-            while !done(self) {
-                assert!(self.clock.now() < limit, "never: {what}\npods {:#?}", self.server.objects("pods"));
-                self.clock.sleep(Duration::from_millis(2)).await;
-            }
-        }
-
-        fn pod(&self) -> Value {
-            self.server.object("pods", "default", "web").unwrap_or_default()
-        }
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn a_node_registers_runs_its_pod_survives_a_restart_and_ends_it() {
-        let mut case = Case::new();
-        case.start("n1");
-        case.until("the node is ready", |c| {
-            let node = c.server.object("nodes", "", "n1").unwrap_or_default();
-            node["status"]["conditions"]
-                .as_array()
-                .is_some_and(|l| l.iter().any(|c| c["type"] == "Ready" && c["status"] == "True"))
-        })
-        .await;
-        case.until("its lease is there", |c| {
-            c.server.object("leases.coordination.k8s.io", "kube-node-lease", "n1").is_some()
-        })
-        .await;
-        let pods = case.client.api::<Pod>().namespace("default");
-        let wanted = json!({"metadata": {"name": "web", "namespace": "default"}, "spec": {"nodeName": "n1",
-            "terminationGracePeriodSeconds": 1, "containers": [{"name": "c", "image": "x:1",
-            "env": [{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "cm", "key": "k"}}}]}]}});
-        pods.create(&serde_json::from_value(wanted).expect("a pod")).await.expect("created");
-        case.until("it names what is missing", |c| {
-            c.pod().pointer("/status/containerStatuses/0/state/waiting/message").and_then(Value::as_str)
-                == Some("configmap \"cm\" not found")
-        })
-        .await;
-        let map = json!({"metadata": {"name": "cm", "namespace": "default"}, "data": {"k": "v"}});
-        let maps = case.client.api::<api::types::core::v1::ConfigMap>().namespace("default");
-        maps.create(&serde_json::from_value(map).expect("a ConfigMap")).await.expect("created");
-        case.until("the pod runs", |c| c.pod()["status"]["phase"] == "Running").await;
-        let uid = case.pod()["metadata"]["uid"].as_str().expect("a uid").to_owned();
-        let before = case.runtime.seen(&uid);
-
-        // The kubelet ends and begins again under another hostname: same node, same containers.
-        assert!(case.stage.finish(&case.clock, Duration::from_secs(10)).await, "it stops");
-        assert_eq!(case.runtime.seen(&uid), before, "a stopped kubelet leaves its pods");
-        case.start("another-name");
-        case.until("reasons are told", |c| {
-            c.server.objects("events").iter().filter(|e| e["reason"] == "Starting").count() == 2
-        })
-        .await;
-        assert!(case.server.object("nodes", "", "another-name").is_none());
-
-        pods.delete("web", &client::DeleteParams::default().grace(1)).await.expect("deleted");
-        case.until("it is gone", |c| c.pod().is_null() && c.runtime.seen(&uid).is_empty()).await;
-        assert_eq!(before.containers.len(), 1);
-        // Events are written by a queue of their own, which may be behind what they tell of.
-        for reason in ["Pulling", "Pulled", "Created", "Started", "Killing", "NodeReady", "MissingClusterDNS"] {
-            case.until(reason, |c| c.server.objects("events").iter().any(|e| e["reason"] == reason)).await;
-        }
-        let events = case.server.objects("events");
-        assert_eq!(events.iter().filter(|e| e["reason"] == "Started").count(), 1, "{events:?}");
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn what_nobody_claims_is_ended() {
-        use ::cri::v1;
-        let mut case = Case::new();
-        let metadata =
-            v1::PodSandboxMetadata { name: "old".into(), uid: "u-old".into(), namespace: "default".into(), attempt: 0 };
-        let config = v1::PodSandboxConfig { metadata: Some(metadata), ..Default::default() };
-        case.runtime.run_sandbox(config, "").await.expect("a sandbox");
-        let root = case.root.path();
-        for path in ["kubelet/pods/u-gone/volumes", "logs/default_gone_u-gone/c"] {
-            std::fs::create_dir_all(root.join(path)).expect("made");
-        }
-        case.start("n1");
-        case.until("it is gone", |c| c.runtime.seen("u-old").is_empty()).await;
-        let left = |path: &str| case.root.path().join(path).exists();
-        case.until("leftovers are gone", |_| !left("kubelet/pods/u-gone") && !left("logs/default_gone_u-gone")).await;
-    }
-}
+#[path = "run_tests.rs"]
+mod tests;

@@ -38,7 +38,7 @@ pub fn weight(shares: i64) -> i64 {
 
 /// How soon the kernel kills the container's processes when memory is short.
 pub fn oom_score_adj(pod: &BoundPod, container: &Container, node_memory: i128) -> i64 {
-    if pod.is_critical() {
+    if pod.is_node_critical() {
         return -997;
     }
     match pod.qos() {
@@ -84,14 +84,17 @@ mod tests {
     #[test]
     fn oom_scores() {
         let score = |resources: Value, priority: Value| {
-            let pod =
-                pod(json!({"spec": {"priority": priority, "containers": [{"name": "c", "resources": resources}]}}));
+            let class = priority.is_string().then(|| priority.clone());
+            let number = if class.is_some() { json!(2_000_001_000) } else { priority };
+            let pod = pod(json!({"spec": {"priority": number, "priorityClassName": class,
+                "containers": [{"name": "c", "resources": resources}]}}));
             oom_score_adj(&pod, &pod.containers()[0], 10 << 30)
         };
         let full = json!({"limits": {"cpu": "1", "memory": "1Gi"}});
         assert_eq!(score(full, json!(0)), -997);
         assert_eq!(score(json!({}), json!(0)), 1000);
-        assert_eq!(score(json!({}), json!(2_000_000_000)), -997);
+        assert_eq!(score(json!({}), json!("system-node-critical")), -997);
+        assert_eq!(score(json!({}), json!("system-cluster-critical")), 1000);
         assert_eq!(score(json!({"requests": {"memory": "5Gi"}}), json!(0)), 500);
         assert_eq!(score(json!({"requests": {"cpu": "1"}}), json!(0)), 999);
         assert_eq!(score(json!({"requests": {"memory": "100Gi"}}), json!(0)), 3);

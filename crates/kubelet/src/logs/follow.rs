@@ -302,7 +302,7 @@ pub async fn send(
 }
 
 #[allow(unsafe_code, reason = "the event loop must be promised that a descriptor stays open")]
-fn registered(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+pub(crate) fn registered(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: an `OwnedFd` is an open descriptor that nothing else closes; it is moved in, always
     // answers with the same number, and is closed only when the `AsyncFd` gives it up or is dropped.
     unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }.map_err(Into::into)

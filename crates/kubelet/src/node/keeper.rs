@@ -79,6 +79,29 @@ pub struct Parts {
     pub rng: Rng,
 }
 
+/// The Node of this machine as it would register now: what is known of it without an API server.
+pub fn unregistered(identity: &Identity, settings: &Settings, machine: &Machine, clock: &SharedClock) -> Node {
+    let pressure = Monitor::new(settings.thresholds).observe(&settings.places.levels(), clock.now());
+    let inputs = status::Inputs {
+        identity,
+        machine,
+        addresses: &settings.ips,
+        port: settings.port,
+        max_pods: settings.max_pods,
+        kubelet_version: &settings.version,
+        reserved: settings.reserved,
+        thresholds: &settings.thresholds,
+        health: None,
+        problems: &[],
+        pressure,
+        images: None,
+        now: clock.wall(),
+    };
+    let (status, _) = status::render(&inputs, &NodeStatus::default());
+    let labels = register::labels(&identity.node_name, machine.operating_system, machine.architecture);
+    register::render(identity, &labels, &settings.labels, &settings.taints, status)
+}
+
 /// The one that keeps it.
 pub struct Keeper {
     parts: Parts,

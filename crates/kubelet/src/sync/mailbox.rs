@@ -20,6 +20,8 @@ pub struct Inbox {
     pub pod: Option<Arc<BoundPod>>,
     /// The pod's object is gone.
     pub gone: bool,
+    /// The object that shows a static pod, or that there is none.
+    pub mirror: Option<Option<Arc<BoundPod>>>,
     /// Something happened in the runtime.
     pub runtime: bool,
     /// Sandboxes and containers that were reported to have ended.

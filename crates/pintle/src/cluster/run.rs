@@ -228,12 +228,16 @@ impl Cluster {
             serving: Some(identities.kubelet_server(name, address)?),
             client_ca: Some(identities.client_trust()?),
             thresholds: self.args.eviction_hard,
+            static_pods: kubelet::static_pods::Options {
+                path: Some(self.args.manifests(&self.layout)),
+                ..kubelet::static_pods::Options::default()
+            },
             version: VERSION.to_owned(),
             ..kubelet::Options::default()
         };
         let (clock, rng, stage) = (self.clock.clone(), self.rng.clone(), self.components.clone());
         let task = node.spawn(async move {
-            if let Err(error) = kubelet::run(client, clock, rng, options, &stage).await {
+            if let Err(error) = kubelet::run(Some(client), clock, rng, options, &stage).await {
                 tracing::error!(%error, "the kubelet cannot run");
             }
         });
@@ -349,6 +353,9 @@ fn prepare_folders(layout: &Layout) -> Result<PidFile> {
 fn prepare_host(layout: &Layout, args: &Up) -> Result<Journal> {
     let mut journal = Journal::open(&layout.journal()).context("the journal of host changes")?;
     if args.has(Component::Kubelet) {
+        if args.pod_manifest_path.is_none() {
+            std::fs::create_dir_all(layout.manifests()).context("the folder of static pods")?;
+        }
         let path = PathBuf::from("/kubepods");
         let shared = reset::below_hierarchies(&path)?.iter().any(|p| p.exists());
         journal.record(if shared { Mutation::SharedCgroup { path } } else { Mutation::Cgroup { path } })?;

@@ -2,23 +2,45 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
 use kubelet::node::pressure::Thresholds;
+use kubelet::static_pods::{self, url::Url};
 use stdx::{Rng, SharedClock};
 use transport::files::FileIdentity;
 use transport::trust::Trust;
 
 use crate::VERSION;
 use crate::cluster::{address, preflight};
-use crate::commands::standalone::Standalone;
+use crate::commands::standalone::{self, Standalone};
 
-/// Run the kubelet alone, as a client of any API server.
+/// Run the kubelet alone: as a client of any API server, or without one for static pods only.
 #[derive(Args, Debug)]
 pub struct Kubelet {
-    #[command(flatten)]
-    standalone: Standalone,
+    /// The kubeconfig with the API server's address and this node's identity; without it only static
+    /// pods run.
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Verbosity of the log.
+    #[arg(short, default_value_t = 2, value_name = "LEVEL")]
+    v: u8,
+    /// A folder of manifests of static pods, or one manifest.
+    #[arg(long, value_name = "PATH")]
+    pod_manifest_path: Option<PathBuf>,
+    /// An URL that answers with manifests of static pods.
+    #[arg(long, value_name = "URL")]
+    manifest_url: Option<String>,
+    /// Headers to send with it (comma separated, `name:value`; repeatable).
+    #[arg(long, value_name = "NAME:VALUE", value_delimiter = ',')]
+    manifest_url_header: Vec<String>,
+    /// How often the folder is read without being told of a change.
+    #[arg(long, default_value = "20s", value_name = "DURATION", value_parser = static_pods::frequency)]
+    file_check_frequency: Duration,
+    /// How often the URL is asked.
+    #[arg(long, default_value = "20s", value_name = "DURATION", value_parser = static_pods::frequency)]
+    http_check_frequency: Duration,
     /// The Node's name; what was first registered wins.
     #[arg(long, value_name = "NAME")]
     hostname_override: Option<String>,
@@ -72,7 +94,14 @@ pub struct Kubelet {
 /// Runs the command.
 pub async fn run(args: Kubelet, clock: SharedClock) -> Result<()> {
     preflight::check_runtime(&args.container_runtime_endpoint, &clock).await?;
-    let client = args.standalone.client("kubelet", &clock)?;
+    let client = match &args.kubeconfig {
+        Some(kubeconfig) => Some(Standalone { kubeconfig: kubeconfig.clone(), v: args.v }.client("kubelet", &clock)?),
+        None => None,
+    };
+    let url = match &args.manifest_url {
+        Some(url) => Some(Url::parse(url, &args.manifest_url_header).map_err(anyhow::Error::msg)?),
+        None => None,
+    };
     let serving = match (&args.tls_cert_file, &args.tls_private_key_file) {
         (Some(certificate), Some(key)) => {
             let identity = FileIdentity::pair(certificate, key).map_err(anyhow::Error::msg)?;
@@ -99,6 +128,12 @@ pub async fn run(args: Kubelet, clock: SharedClock) -> Result<()> {
         max_pods: args.max_pods,
         allowed_unsafe_sysctls: args.allowed_unsafe_sysctls.clone(),
         thresholds: args.eviction_hard.unwrap_or_default(),
+        static_pods: static_pods::Options {
+            path: args.pod_manifest_path.clone(),
+            url,
+            file_check: args.file_check_frequency,
+            http_check: args.http_check_frequency,
+        },
         version: VERSION.to_owned(),
         ..kubelet::Options::default()
     };
@@ -110,5 +145,5 @@ pub async fn run(args: Kubelet, clock: SharedClock) -> Result<()> {
             }
         }
     };
-    args.standalone.run(&clock, component).await
+    standalone::run_to_end(args.v, &clock, component).await
 }

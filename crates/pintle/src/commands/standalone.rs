@@ -28,6 +28,21 @@ pub struct Standalone {
     pub v: u8,
 }
 
+/// Runs `component` until SIGTERM or SIGINT, then until it has ended (at most 20 s).
+pub async fn run_to_end<F, Fut>(v: u8, clock: &SharedClock, component: F) -> Result<()>
+where
+    F: FnOnce(Stage) -> Fut,
+    Fut: Future<Output = ()> + Send + 'static,
+{
+    logging::start(v);
+    let mut signals = Signals::listen()?;
+    let stage = Stage::new();
+    stage.spawn(component(stage.clone()));
+    signals.told().await;
+    stage.finish(clock, Duration::from_secs(20)).await;
+    Ok(())
+}
+
 impl Standalone {
     /// The connection the kubeconfig describes.
     pub fn connection(&self) -> Result<Connection> {
@@ -45,13 +60,7 @@ impl Standalone {
         F: FnOnce(Stage) -> Fut,
         Fut: Future<Output = ()> + Send + 'static,
     {
-        logging::start(self.v);
-        let mut signals = Signals::listen()?;
-        let stage = Stage::new();
-        stage.spawn(component(stage.clone()));
-        signals.told().await;
-        stage.finish(clock, Duration::from_secs(20)).await;
-        Ok(())
+        run_to_end(self.v, clock, component).await
     }
 }
 

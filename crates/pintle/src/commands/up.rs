@@ -11,6 +11,7 @@ use std::process::Stdio;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use host::journal::Journal;
+use host::layout::Layout;
 use host::process::{self, ProcessId};
 use ipnet::IpNet;
 use kubelet::node::pressure::Thresholds;
@@ -71,6 +72,10 @@ pub struct Up {
     /// disk, these amounts suit a laptop whose disk is nearly full.
     #[arg(long, value_name = "SIGNAL<AMOUNT", value_parser = Thresholds::parse, default_value = EVICTION_HARD)]
     pub eviction_hard: Thresholds,
+    /// A folder of manifests of static pods, or one manifest [default: manifests in the folder of the
+    /// configuration].
+    #[arg(long, value_name = "PATH")]
+    pub pod_manifest_path: Option<PathBuf>,
     /// Do not merge a context `pintle` into your kubeconfig.
     #[arg(long)]
     pub no_user_kubeconfig: bool,
@@ -86,6 +91,11 @@ impl Up {
     /// True unless `--disable` names it.
     pub fn has(&self, component: Component) -> bool {
         !self.disable.contains(&component)
+    }
+
+    /// Where manifests of static pods are.
+    pub fn manifests(&self, layout: &Layout) -> PathBuf {
+        self.pod_manifest_path.clone().unwrap_or_else(|| layout.manifests())
     }
 
     /// How the cluster on this machine is reached.

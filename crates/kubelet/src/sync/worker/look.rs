@@ -77,7 +77,7 @@ impl Worker {
 
     /// The first look at a pod that may have been running before this process: what was reported
     /// ready stays ready until a probe says otherwise.
-    fn adopt(&mut self) {
+    pub(super) fn adopt(&mut self) {
         let reported = self.known.container_statuses.iter().chain(&self.known.init_container_statuses).flatten();
         for status in reported {
             let Some(id) = status.container_id.as_deref().and_then(|id| id.split_once("://")).map(|(_, id)| id) else {
@@ -86,7 +86,10 @@ impl Worker {
             if self.seen.by_id(id).is_none_or(|c| c.state != ContainerState::Running) {
                 continue;
             }
-            let mut set = |kind| self.verdicts.insert((id.to_owned(), kind), Verdict::Success);
+            // What a probe has found since is newer.
+            let mut set = |kind| {
+                self.verdicts.entry((id.to_owned(), kind)).or_insert(Verdict::Success);
+            };
             if status.started == Some(true) {
                 set(Kind::Startup);
             }

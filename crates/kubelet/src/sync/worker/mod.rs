@@ -93,6 +93,8 @@ pub struct Worker {
     mail: Arc<Mailbox>,
     view: watch::Sender<View>,
     pod: Arc<BoundPod>,
+    /// For a static pod, the object that shows it; its status is written there.
+    mirror: Option<Arc<BoundPod>>,
     gone: bool,
     life: Phase,
     rejected: Option<Cause>,
@@ -153,6 +155,7 @@ impl Worker {
         let worker = Self {
             mail: mail.clone(),
             view,
+            mirror: None,
             gone: false,
             life: Phase::Running,
             rejected,
@@ -307,6 +310,8 @@ impl Worker {
                         }
                         self.learn(&pod);
                     }
+                    // Of a static pod only the mirror is gone: the next one is told of.
+                    Ok(None) if self.pod.is_static() => self.mirror = None,
                     Ok(None) => self.gone = true,
                     Err(error) => self.write_failed(&error),
                 }
@@ -349,10 +354,27 @@ impl Worker {
         }
     }
 
+    /// The object that shows a static pod has changed. The first may be of an earlier kubelet, which
+    /// knew since when things are as they are.
+    fn mirrored(&mut self, mirror: Option<Arc<BoundPod>>) {
+        if let Some(mirror) = &mirror {
+            self.learn(mirror.object());
+            if self.mirror.is_none() && mirror.status().conditions.as_ref().is_some_and(|c| !c.is_empty()) {
+                self.generated = false;
+                if self.looked {
+                    self.adopt();
+                }
+            }
+        }
+        self.mirror = mirror;
+    }
+
     fn read_mail(&mut self) {
         let inbox = self.mail.take();
         if let Some(pod) = inbox.pod {
-            self.learn(pod.object());
+            if !pod.is_static() {
+                self.learn(pod.object());
+            }
             let files = |p: &BoundPod| (p.meta().labels.clone(), p.meta().annotations.clone());
             if files(&pod) != files(&self.pod) {
                 self.memory.lock().volumes_fresh = false;
@@ -363,6 +385,9 @@ impl Worker {
             }
             self.pod = pod;
             self.deadline = act::deadline(&self.ctx, &self.pod);
+        }
+        if let Some(mirror) = inbox.mirror {
+            self.mirrored(mirror);
         }
         self.gone |= inbox.gone;
         self.stale |= inbox.runtime;

@@ -61,8 +61,11 @@ impl Worker {
         if self.gone || early || !matches!(self.write, Write::None) || !self.generated {
             return;
         }
-        let (ctx, pod) = (self.ctx.clone(), self.pod.clone());
-        let patch = patch::patch(&self.pod.uid, &self.known, &self.status);
+        // A static pod's status is its mirror's; while there is none nobody could read it.
+        let shown = if self.pod.is_static() { self.mirror.as_ref() } else { Some(&self.pod) };
+        let Some(pod) = shown.cloned() else { return };
+        let ctx = self.ctx.clone();
+        let patch = patch::patch(&pod.uid, &self.known, &self.status);
         if let Some(patch) = patch.filter(|p| self.accepted.as_ref() != Some(p)) {
             tracing::debug!(pod = %pod.full_name(), phase = ?self.status.phase, "status to be written");
             let sent = patch.clone();

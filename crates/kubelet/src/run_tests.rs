@@ -1,0 +1,280 @@
+//! A whole kubelet with a runtime and an API server in memory.
+
+use super::*;
+use crate::runtime::fake::Fake;
+use api::types::core::v1::Node;
+use client::fake::Fake as Server;
+use serde_json::{Value, json};
+use stdx::clock::RealClock;
+
+struct Case {
+    clock: SharedClock,
+    rng: Rng,
+    server: Server,
+    client: Client,
+    runtime: Fake,
+    root: tempfile::TempDir,
+    stage: Stage,
+}
+
+impl Case {
+    fn new() -> Self {
+        use api::types::core::v1::{ConfigMap, Event, Namespace, Secret, Service};
+        let clock = RealClock::shared();
+        let rng = Rng::from_os();
+        let resources = vec![
+            Resource::of::<Node>(),
+            Resource::of::<Pod>(),
+            Resource::of::<ConfigMap>(),
+            Resource::of::<Secret>(),
+            Resource::of::<Service>(),
+            Resource::of::<Event>(),
+            Resource::of::<Namespace>(),
+            Resource::of::<api::types::coordination::v1::Lease>(),
+            client::waits::resource(),
+        ];
+        let server = Server::new(resources, clock.clone(), rng.clone());
+        let client = Client::new(server.handler(), "kubelet");
+        let (runtime, stage) = (Fake::default(), Stage::new());
+        Self { clock, rng, server, client, runtime, root: tempfile::tempdir().expect("a directory"), stage }
+    }
+
+    fn options(&self, name: &str) -> Options {
+        Options {
+            node_name: name.into(),
+            node_ips: vec!["192.0.2.1".into()],
+            root_dir: self.root.path().join("kubelet"),
+            log_dir: self.root.path().join("logs"),
+            cgroups_per_qos: false,
+            static_pods: static_pods::Options { path: Some(self.manifests()), ..static_pods::Options::default() },
+            ..Options::default()
+        }
+    }
+
+    fn manifests(&self) -> PathBuf {
+        self.root.path().join("manifests")
+    }
+
+    /// Writes a manifest of a static pod as an editor does.
+    fn write_manifest(&self, name: &str, image: &str) {
+        let text = format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec:\n  terminationGracePeriodSeconds: 1\n  \
+             containers: [{{name: c, image: {image}}}]\n"
+        );
+        std::fs::create_dir_all(self.manifests()).expect("made");
+        std::fs::write(self.manifests().join(format!("{name}.yaml")), text).expect("written");
+    }
+
+    /// Ids of the containers of a static pod that run, with their images.
+    fn running(&self, name: &str) -> Vec<(String, String)> {
+        let listed = futures::FutureExt::now_or_never(self.runtime.list()).expect("at once").expect("listed");
+        let uids = listed.iter().filter(|(_, pod)| pod.name == format!("{name}-n1")).map(|(uid, _)| uid);
+        let seen = uids.flat_map(|uid| self.runtime.seen(uid).containers);
+        seen.filter(crate::runtime::Container::may_run).map(|c| (c.id, c.image)).collect()
+    }
+
+    fn mirror(&self, name: &str) -> Option<Value> {
+        self.server.object("pods", "default", &format!("{name}-n1"))
+    }
+
+    fn start(&mut self, name: &str) {
+        self.start_with(name, Some(self.client.clone()));
+    }
+
+    fn start_with(&mut self, name: &str, client: Option<Client>) {
+        self.stage = Stage::new();
+        let (runtime, clock) = (self.runtime.clone(), self.clock.clone());
+        let (rng, options, stage) = (self.rng.clone(), self.options(name), self.stage.clone());
+        tokio::spawn(async move {
+            run_with(Arc::new(runtime), client, clock, rng, options, &stage).await.expect("it runs");
+        });
+    }
+
+    async fn until(&self, what: &str, done: impl Fn(&Self) -> bool) {
+        let limit = self.clock.now() + Duration::from_secs(20);
+        while !done(self) {
+            assert!(self.clock.now() < limit, "never: {what}\npods {:#?}", self.server.objects("pods"));
+            self.clock.sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    fn pod(&self) -> Value {
+        self.server.object("pods", "default", "web").unwrap_or_default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_registers_runs_its_pod_survives_a_restart_and_ends_it() {
+    let mut case = Case::new();
+    case.start("n1");
+    case.until("the node is ready", |c| {
+        let node = c.server.object("nodes", "", "n1").unwrap_or_default();
+        node["status"]["conditions"]
+            .as_array()
+            .is_some_and(|l| l.iter().any(|c| c["type"] == "Ready" && c["status"] == "True"))
+    })
+    .await;
+    case.until("its lease is there", |c| {
+        c.server.object("leases.coordination.k8s.io", "kube-node-lease", "n1").is_some()
+    })
+    .await;
+    let pods = case.client.api::<Pod>().namespace("default");
+    let wanted = json!({"metadata": {"name": "web", "namespace": "default"}, "spec": {"nodeName": "n1",
+        "terminationGracePeriodSeconds": 1, "containers": [{"name": "c", "image": "x:1",
+        "env": [{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "cm", "key": "k"}}}]}]}});
+    pods.create(&serde_json::from_value(wanted).expect("a pod")).await.expect("created");
+    case.until("it names what is missing", |c| {
+        c.pod().pointer("/status/containerStatuses/0/state/waiting/message").and_then(Value::as_str)
+            == Some("configmap \"cm\" not found")
+    })
+    .await;
+    let map = json!({"metadata": {"name": "cm", "namespace": "default"}, "data": {"k": "v"}});
+    let maps = case.client.api::<api::types::core::v1::ConfigMap>().namespace("default");
+    maps.create(&serde_json::from_value(map).expect("a ConfigMap")).await.expect("created");
+    case.until("the pod runs", |c| c.pod()["status"]["phase"] == "Running").await;
+    let uid = case.pod()["metadata"]["uid"].as_str().expect("a uid").to_owned();
+    let before = case.runtime.seen(&uid);
+
+    // The kubelet ends and begins again under another hostname: same node, same containers.
+    assert!(case.stage.finish(&case.clock, Duration::from_secs(10)).await, "it stops");
+    assert_eq!(case.runtime.seen(&uid), before, "a stopped kubelet leaves its pods");
+    case.start("another-name");
+    case.until("reasons are told", |c| {
+        c.server.objects("events").iter().filter(|e| e["reason"] == "Starting").count() == 2
+    })
+    .await;
+    assert!(case.server.object("nodes", "", "another-name").is_none());
+
+    pods.delete("web", &client::DeleteParams::default().grace(1)).await.expect("deleted");
+    case.until("it is gone", |c| c.pod().is_null() && c.runtime.seen(&uid).is_empty()).await;
+    assert_eq!(before.containers.len(), 1);
+    // Events are written by a queue of their own, which may be behind what they tell of.
+    for reason in ["Pulling", "Pulled", "Created", "Started", "Killing", "NodeReady", "MissingClusterDNS"] {
+        case.until(reason, |c| c.server.objects("events").iter().any(|e| e["reason"] == reason)).await;
+    }
+    let events = case.server.objects("events");
+    assert_eq!(events.iter().filter(|e| e["reason"] == "Started").count(), 1, "{events:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_nobody_claims_is_ended() {
+    use ::cri::v1;
+    let mut case = Case::new();
+    let metadata =
+        v1::PodSandboxMetadata { name: "old".into(), uid: "u-old".into(), namespace: "default".into(), attempt: 0 };
+    let config = v1::PodSandboxConfig { metadata: Some(metadata), ..Default::default() };
+    case.runtime.run_sandbox(config, "").await.expect("a sandbox");
+    let root = case.root.path();
+    for path in ["kubelet/pods/u-gone/volumes", "logs/default_gone_u-gone/c"] {
+        std::fs::create_dir_all(root.join(path)).expect("made");
+    }
+    case.start("n1");
+    case.until("it is gone", |c| c.runtime.seen("u-old").is_empty()).await;
+    let left = |path: &str| case.root.path().join(path).exists();
+    case.until("leftovers are gone", |_| !left("kubelet/pods/u-gone") && !left("logs/default_gone_u-gone")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_static_pod_is_shown_by_a_mirror_that_comes_back() {
+    let mut case = Case::new();
+    case.write_manifest("web", "x:1");
+    case.start("n1");
+    let is_shown = |c: &Case| c.mirror("web").is_some_and(|m| m["status"]["phase"] == "Running");
+    case.until("it runs and is shown", is_shown).await;
+    let first = case.mirror("web").unwrap_or_default();
+    let hash = first["metadata"]["annotations"]["kubernetes.io/config.hash"].clone();
+    assert_eq!(first["metadata"]["annotations"]["kubernetes.io/config.mirror"], hash);
+    let before = case.running("web");
+    assert_eq!(before.len(), 1, "{before:?}");
+
+    // Deleted, with grace or by force, it comes back; the pod does not notice.
+    let pods = case.client.api::<Pod>().namespace("default");
+    for grace in [30, 0] {
+        let old = case.mirror("web").unwrap_or_default()["metadata"]["uid"].clone();
+        pods.delete("web-n1", &client::DeleteParams::default().grace(grace)).await.expect("deleted");
+        case.until("another mirror is there", |c| {
+            c.mirror("web").is_some_and(|m| m["metadata"]["uid"] != old && m["status"]["phase"] == "Running")
+        })
+        .await;
+    }
+    assert_eq!(case.running("web"), before);
+
+    // The next kubelet adopts it.
+    assert!(case.stage.finish(&case.clock, Duration::from_secs(10)).await, "it stops");
+    let mirror = case.mirror("web");
+    case.start("n1");
+    case.write_manifest("db", "x:1");
+    case.until("another one runs", |c| c.mirror("db").is_some_and(|m| m["status"]["phase"] == "Running")).await;
+    assert_eq!(case.running("web"), before, "no container was restarted");
+    let shown = |mirror: Option<Value>| mirror.map(|m| (m["metadata"]["uid"].clone(), m["status"].clone()));
+    assert_eq!(shown(case.mirror("web")), shown(mirror), "its mirror is the same, to the last time in it");
+
+    // A damaged manifest ends nothing and is told; another content is another pod.
+    std::fs::write(case.manifests().join("web.yaml"), "kind: Pod\nspec: [").expect("written");
+    case.until("it is told", |c| c.server.objects("events").iter().any(|e| e["reason"] == "InvalidStaticPod")).await;
+    assert_eq!(case.running("web").len(), 1);
+    case.write_manifest("web", "x:2");
+    case.until("the other one runs", |c| c.running("web").iter().all(|(_, image)| image == "x:2") && is_shown(c)).await;
+    case.until("the mirror shows it", |c| {
+        c.mirror("web").is_some_and(|m| {
+            m["metadata"]["annotations"]["kubernetes.io/config.hash"] != hash
+                && m["spec"]["containers"][0]["image"] == "x:2"
+        })
+    })
+    .await;
+
+    // Moved away it ends, moved back it begins.
+    let (here, away) = (case.manifests().join("web.yaml"), case.root.path().join("web.yaml"));
+    std::fs::rename(&here, &away).expect("moved");
+    case.until("it ends", |c| c.mirror("web").is_none() && c.running("web").is_empty()).await;
+    std::fs::rename(&away, &here).expect("moved");
+    case.until("it begins", |c| c.running("web").len() == 1 && is_shown(c)).await;
+
+    // One that was removed while nobody looked ends all the same.
+    assert!(case.stage.finish(&case.clock, Duration::from_secs(10)).await, "it stops");
+    std::fs::remove_file(&here).expect("removed");
+    case.write_manifest("db", "x:2");
+    case.start("n1");
+    case.until("it ends", |c| c.mirror("web").is_none() && c.running("web").is_empty()).await;
+    case.until("the changed one replaces its own", |c| {
+        let running = c.running("db");
+        running.len() == 1 && running[0].1 == "x:2"
+    })
+    .await;
+}
+
+/// An API server that nobody reaches.
+struct Unreachable;
+
+impl transport::Handler for Unreachable {
+    fn call(&self, _: transport::Request) -> transport::Responding {
+        Box::pin(async { Err(transport::Error::Connect("connection refused".into())) })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn static_pods_need_no_api_server() {
+    let unreachable = Client::new(Arc::new(Unreachable), "kubelet");
+    for client in [None, Some(unreachable)] {
+        let mut case = Case::new();
+        case.write_manifest("web", "x:1");
+        case.start_with("n1", client.clone());
+        case.until("it runs", |c| c.running("web").len() == 1).await;
+        let before = case.running("web");
+        assert!(case.stage.finish(&case.clock, Duration::from_secs(10)).await, "it stops");
+        case.write_manifest("db", "x:1");
+        case.start_with("n1", client.clone());
+        case.until("another one runs", |c| c.running("db").len() == 1).await;
+        assert_eq!(case.running("web"), before, "it was adopted");
+        std::fs::remove_file(case.manifests().join("web.yaml")).expect("removed");
+        case.until("it ends", |c| c.running("web").is_empty()).await;
+        // Without an API server nobody else can want pods; with one that is silent somebody may.
+        if client.is_none() {
+            assert!(case.stage.finish(&case.clock, Duration::from_secs(10)).await, "it stops");
+            std::fs::remove_file(case.manifests().join("db.yaml")).expect("removed");
+            case.start_with("n1", None);
+            case.until("what no manifest describes ends", |c| c.running("db").is_empty()).await;
+        }
+        assert!(case.stage.finish(&case.clock, Duration::from_secs(10)).await, "it stops");
+    }
+}
