@@ -113,6 +113,7 @@ mod tests {
     fn processes_are_started_where_it_is_known() {
         let known = [
             "crates/host/",
+            "crates/kubelet/src/program.rs",
             "crates/net/src/nft.rs",
             "crates/pintle/src/commands/up.rs",
             "crates/demo/src/",

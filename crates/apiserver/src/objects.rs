@@ -26,6 +26,7 @@ resources! {
     CONFIG_MAPS "" "configmaps"
     NAMESPACES "" "namespaces"
     NODES "" "nodes"
+    PERSISTENT_VOLUMES "" "persistentvolumes"
     PERSISTENT_VOLUME_CLAIMS "" "persistentvolumeclaims"
     PODS "" "pods"
     SECRETS "" "secrets"

@@ -1,5 +1,6 @@
 //! One method per call of CRI v1, each with its deadline.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::time::Duration;
 
@@ -252,6 +253,18 @@ impl Client {
     pub async fn image_status(&self, image: &str) -> Result<Option<v1::Image>> {
         let request = v1::ImageStatusRequest { image: Some(spec(image)), verbose: false };
         Ok(self.within(self.limits.short, self.images.clone().image_status(request)).await?.image)
+    }
+
+    /// What the runtime tells of an image beyond the protocol: texts of its own, by name.
+    pub async fn image_details(&self, image: &str) -> Result<HashMap<String, String>> {
+        let request = v1::ImageStatusRequest { image: Some(spec(image)), verbose: true };
+        Ok(self.within(self.limits.short, self.images.clone().image_status(request)).await?.info)
+    }
+
+    /// What the runtime tells of itself beyond the protocol, likewise.
+    pub async fn details(&self) -> Result<HashMap<String, String>> {
+        let request = v1::StatusRequest { verbose: true };
+        Ok(self.within(self.limits.short, self.runtime.clone().status(request)).await?.info)
     }
 
     /// Fetches an image; gives the reference to create containers with.

@@ -118,7 +118,7 @@ impl Containerd {
     }
 }
 
-fn in_namespace<T>(message: T) -> Request<T> {
+pub(crate) fn in_namespace<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
     request.metadata_mut().insert("containerd-namespace", MetadataValue::from_static(NAMESPACE));
     request

@@ -19,11 +19,13 @@ mod connect;
 mod containerd;
 mod error;
 pub mod shims;
+mod snapshots;
 
 pub use client::{Client, Limits};
 pub use connect::socket_path;
 pub use containerd::{Containerd, Ingest, TaskEvent, TaskEventKind, TaskEvents};
 pub use error::{Error, Result};
+pub use snapshots::{Mount, Snapshots};
 
 /// The messages of CRI v1.
 #[allow(clippy::all, reason = "generated")]
@@ -44,4 +46,9 @@ mod containers_v1 {
 #[allow(clippy::all, reason = "generated")]
 mod content_v1 {
     tonic::include_proto!("containerd.services.content.v1");
+}
+
+#[allow(clippy::all, reason = "generated")]
+mod snapshots_v1 {
+    tonic::include_proto!("containerd.services.snapshots.v1");
 }

@@ -70,6 +70,12 @@ impl Kind for ClusterTrustBundle {
     }
 }
 
+/// What is wrong with a name that refers to a bundle: its part before the last colon names the signer.
+pub(crate) fn wrong_name(name: &str) -> Vec<String> {
+    let signer = name.rsplit_once(':').map(|(signer, _)| signer.replace(':', "/")).unwrap_or_default();
+    name_messages(name, &signer, false)
+}
+
 /// The bundle of a signer is named after it.
 fn name_messages(name: &str, signer: &str, is_prefix: bool) -> Vec<String> {
     let rule = |name: &str| {

@@ -88,6 +88,9 @@ enum Kind {
 enum Follower {
     ConfigMap(Informer<Shared<ConfigMap>>),
     Secret(Informer<Shared<Secret>>),
+    /// It says of itself that it never changes: nobody watches it.
+    FixedConfigMap(Arc<ConfigMap>),
+    FixedSecret(Arc<Secret>),
 }
 
 /// One object that pods refer to, followed while any does.
@@ -179,14 +182,27 @@ impl ApiCluster {
     fn known_config_map(&self, key: &Key) -> Option<Arc<ConfigMap>> {
         match &self.followed.lock().get(&(Kind::ConfigMap, key.clone()))?.follower {
             Follower::ConfigMap(informer) => informer.get(key).map(|c| c.view.0.clone()),
-            Follower::Secret(_) => None,
+            Follower::FixedConfigMap(map) => Some(map.clone()),
+            Follower::Secret(_) | Follower::FixedSecret(_) => None,
         }
     }
 
     fn known_secret(&self, key: &Key) -> Option<Arc<Secret>> {
         match &self.followed.lock().get(&(Kind::Secret, key.clone()))?.follower {
             Follower::Secret(informer) => informer.get(key).map(|c| c.view.0.clone()),
-            Follower::ConfigMap(_) => None,
+            Follower::FixedSecret(secret) => Some(secret.clone()),
+            Follower::ConfigMap(_) | Follower::FixedConfigMap(_) => None,
+        }
+    }
+
+    /// What says that it never changes is followed no more; it is kept while pods use it.
+    fn fix(&self, kind: Kind, key: &Key, immutable: Option<bool>, fixed: Follower) {
+        if immutable != Some(true) {
+            return;
+        }
+        if let Some(followed) = self.followed.lock().get_mut(&(kind, key.clone())) {
+            followed.follower = fixed;
+            followed.stage.stop();
         }
     }
 
@@ -220,6 +236,9 @@ impl Cluster for ApiCluster {
                 Some(found) => Some(found),
                 None => self.client.api::<ConfigMap>().namespace(&pod.namespace).find(name).await?.map(Arc::new),
             };
+            if let Some(map) = &found {
+                self.fix(Kind::ConfigMap, &key, map.immutable, Follower::FixedConfigMap(map.clone()));
+            }
             Ok::<_, Error>(found.map(|f| (name.clone(), f)))
         });
         let secrets = needs.secrets.iter().map(|name| async move {
@@ -229,6 +248,9 @@ impl Cluster for ApiCluster {
                 Some(found) => Some(found),
                 None => self.client.api::<Secret>().namespace(&pod.namespace).find(name).await?.map(Arc::new),
             };
+            if let Some(secret) = &found {
+                self.fix(Kind::Secret, &key, secret.immutable, Follower::FixedSecret(secret.clone()));
+            }
             Ok(found.map(|f| (name.clone(), f)))
         });
         let (config_maps, secrets) = tokio::try_join!(try_join_all(config_maps), try_join_all(secrets))?;

@@ -15,9 +15,11 @@ use crate::container::dns::ClusterDns;
 use crate::container::downward::Place;
 use crate::image::puller::Puller;
 use crate::pod::BoundPod;
+use crate::program::Programs;
 use crate::report::Report;
 use crate::runtime::{PodState, Runtime};
 use crate::volume::setup::Layout;
+use crate::volume::storage::Storage;
 
 /// Facts about the node that do not change while the kubelet runs.
 #[derive(Clone, Debug, Default)]
@@ -86,6 +88,9 @@ pub struct Context {
     pub rng: Rng,
     pub runtime: Arc<dyn Runtime>,
     pub cluster: Arc<dyn Cluster>,
+    pub storage: Arc<dyn Storage>,
+    /// Who starts programs of the host.
+    pub programs: Arc<dyn Programs>,
     pub report: Arc<dyn Report>,
     pub layout: Layout,
     /// `None` where the runtime alone cares for cgroups.
@@ -94,6 +99,8 @@ pub struct Context {
     pub settings: Settings,
     /// What stands in for limits that containers do not have.
     pub allocatable: RwLock<BTreeMap<String, Quantity>>,
+    /// The node's name and labels, which volumes may be bound to.
+    pub node: RwLock<(String, BTreeMap<String, String>)>,
     pub owners: Owners,
 }
 

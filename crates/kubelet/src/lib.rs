@@ -48,6 +48,7 @@ pub mod node;
 pub mod pod;
 pub mod pods;
 pub mod probe;
+pub mod program;
 pub mod relist;
 pub mod report;
 mod run;

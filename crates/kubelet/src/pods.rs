@@ -280,7 +280,9 @@ impl Pods {
         let this = self.clone();
         let work = move || {
             let ctx = &this.ctx;
+            let mut vanished = Vec::new();
             for uid in ctx.layout.found().into_iter().filter(|uid| !this.knows(uid)) {
+                vanished.push(uid.clone());
                 if let Err(error) = ctx.layout.remove(&uid) {
                     tracing::warn!(uid, %error, "cannot remove the directory of a vanished pod");
                 }
@@ -302,9 +304,17 @@ impl Pods {
                     }
                 }
             }
+            vanished
         };
-        if let Err(error) = blocking(work).await {
-            tracing::warn!(%error, "sweep not completed");
+        match blocking(work).await {
+            Ok(vanished) => {
+                for uid in vanished {
+                    if let Err(error) = self.ctx.runtime.remove_views(&uid).await {
+                        tracing::warn!(uid, %error, "images of a vanished pod are still held");
+                    }
+                }
+            }
+            Err(error) => tracing::warn!(%error, "sweep not completed"),
         }
     }
 

@@ -26,6 +26,7 @@ use crate::image::puller::Puller;
 use crate::node::pressure::Thresholds;
 use crate::node::{self, Identity, facts, keeper};
 use crate::pods::Pods;
+use crate::program::HostPrograms;
 use crate::relist::{self, Relist};
 use crate::report::{ApiReport, LogReport, Report};
 use crate::runtime::Runtime;
@@ -37,6 +38,7 @@ use crate::static_pods::{self, Sources};
 use crate::sysctl;
 use crate::volume::mounts::KernelMounts;
 use crate::volume::setup::Layout;
+use crate::volume::storage::{ApiStorage, NoStorage, Storage};
 
 /// How a kubelet is told to be.
 #[derive(Clone)]
@@ -204,11 +206,13 @@ async fn serve(
                 }
             })
         };
-        let cluster = Arc::new(ApiCluster::start(client.clone(), clock.clone(), rng.clone(), stage, on_change));
-        (client, cluster)
+        let told = on_change.clone();
+        let cluster = Arc::new(ApiCluster::start(client.clone(), clock.clone(), rng.clone(), stage, told));
+        let storage = Arc::new(ApiStorage::new(client.clone(), clock.clone(), rng.clone(), stage, on_change));
+        (client, cluster, storage)
     });
     let report: Arc<dyn Report> = match &server {
-        Some((client, _)) => Arc::new(ApiReport {
+        Some((client, ..)) => Arc::new(ApiReport {
             recorder: Recorder::start(
                 client.clone(),
                 Source::Core { component: "kubelet".into(), host: node_name.clone() },
@@ -222,12 +226,12 @@ async fn serve(
         }),
         None => Arc::new(LogReport),
     };
-    let cluster: Arc<dyn Cluster> = match &server {
-        Some((_, cluster)) => cluster.clone(),
-        None => Arc::new(NoCluster),
+    let (cluster, storage): (Arc<dyn Cluster>, Arc<dyn Storage>) = match &server {
+        Some((_, cluster, storage)) => (cluster.clone(), storage.clone()),
+        None => (Arc::new(NoCluster), Arc::new(NoStorage)),
     };
     let listed = Arc::new(Mutex::new(relist::Health::default()));
-    let keeper = server.as_ref().map(|(client, _)| {
+    let keeper = server.as_ref().map(|(client, ..)| {
         keeper::Keeper::new(keeper::Parts {
             identity,
             settings,
@@ -250,7 +254,9 @@ async fn serve(
             runtime: runtime.clone(),
             cluster,
             report: report.clone(),
-            layout: Layout { root: options.root_dir.clone(), mounts: Arc::new(KernelMounts) },
+            storage,
+            programs: Arc::new(HostPrograms { clock: clock.clone() }),
+            layout: Layout::new(&options.root_dir, Arc::new(KernelMounts)),
             cgroups: options.cgroups_per_qos.then(|| Cgroups::new(hierarchies(), &options.cgroup_root)),
             puller: Puller::new(runtime.clone(), report.clone(), clock.clone()),
             settings: Settings {
@@ -268,10 +274,12 @@ async fn serve(
                 runtime_name,
             },
             allocatable: Default::default(),
+            node: Default::default(),
             owners: Default::default(),
         });
         let pods = Pods::new(ctx.clone(), stage.clone(), adopted);
         ctx.allocatable.write().clone_from(&alone.allocatable);
+        *ctx.node.write() = (alone.name.clone(), alone.labels.clone());
         pods.set_place(alone);
         known.set(&pods);
         own.set(&pods);
@@ -285,7 +293,7 @@ async fn serve(
         stage.spawn(async move { relist.run(listing).await });
         Local { ctx, pods, read, all_shown }
     };
-    let Some((client, cluster)) = server else {
+    let Some((client, cluster, _)) = server else {
         let mut node = on_node.await;
         if options.address.is_some() {
             tracing::warn!("nothing is served: without an API server nobody can say who may ask");
@@ -428,6 +436,7 @@ fn follow_node(
         if !place.allocatable.is_empty() {
             ctx.allocatable.write().clone_from(&place.allocatable);
         }
+        *ctx.node.write() = (place.name.clone(), place.labels.clone());
         pods.set_place(place);
     });
 }

@@ -35,33 +35,6 @@ pub fn sandbox(pod: &BoundPod) -> Option<String> {
 /// The action of a container's restart rule that restarts its whole pod in place.
 const RESTART_ALL: &str = "RestartAllContainers";
 
-/// Why a volume cannot be made: the message of `FailedMount`.
-pub fn volume(volume: &core::Volume) -> Option<String> {
-    let medium = volume.empty_dir.as_ref().and_then(|e| e.medium.as_deref()).unwrap_or_default();
-    if !matches!(medium, "" | "Memory") {
-        return Some(format!("emptyDir on medium {medium} is not supported by this kubelet"));
-    }
-    for source in volume.projected.iter().flat_map(|p| p.sources.iter().flatten()) {
-        let what = match source {
-            s if s.cluster_trust_bundle.is_some() => "clusterTrustBundle",
-            s if s.pod_certificate.is_some() => "podCertificate",
-            _ => continue,
-        };
-        return Some(format!("projected source {what} is not supported by this kubelet"));
-    }
-    None
-}
-
-/// Why a container cannot be configured: the message of `CreateContainerConfigError`.
-pub fn container(container: &core::Container) -> Option<String> {
-    for mount in container.volume_mounts.iter().flatten() {
-        if mount.recursive_read_only.as_deref() == Some("Enabled") {
-            return Some(format!("volume mount {}: recursiveReadOnly is not supported by this kubelet", mount.name));
-        }
-    }
-    None
-}
-
 /// The message that stands for each ephemeral container.
 pub const EPHEMERAL: &str = "ephemeral containers are not supported by this kubelet";
 
@@ -117,44 +90,5 @@ mod tests {
         let spec = json!({"resourceClaims": [{"name": "gpu", "resourceClaimName": "one"}, {"name": "nic"}]});
         let want = "resource claims are not supported by this kubelet: the pod asks for gpu, nic";
         assert_eq!(claims(&with(spec)).as_deref(), Some(want));
-    }
-
-    #[test]
-    fn what_volumes_need() {
-        let rows = [
-            (json!({"emptyDir": {}}), None),
-            (json!({"emptyDir": {"medium": "Memory"}}), None),
-            (json!({"projected": {"sources": [{"configMap": {"name": "m"}}]}}), None),
-            (
-                json!({"emptyDir": {"medium": "HugePages-2Mi"}}),
-                Some("emptyDir on medium HugePages-2Mi is not supported by this kubelet"),
-            ),
-            (
-                json!({"projected": {"sources": [{"clusterTrustBundle": {"name": "b", "path": "p"}}]}}),
-                Some("projected source clusterTrustBundle is not supported by this kubelet"),
-            ),
-            (
-                json!({"projected": {"sources": [{"podCertificate": {"signerName": "s", "keyType": "ED25519"}}]}}),
-                Some("projected source podCertificate is not supported by this kubelet"),
-            ),
-        ];
-        for (source, want) in rows {
-            let mut value = source.clone();
-            value["name"] = json!("v");
-            let found = volume(&serde_json::from_value(value).expect("a volume"));
-            assert_eq!(found.as_deref(), want, "{source}");
-        }
-    }
-
-    #[test]
-    fn what_containers_need() {
-        let of = |mode: &str| {
-            let value = json!({"name": "c", "volumeMounts": [{"name": "v", "mountPath": "/v", "readOnly": true,
-                "recursiveReadOnly": mode}]});
-            container(&serde_json::from_value(value).expect("a container"))
-        };
-        assert_eq!((of("Disabled"), of("IfPossible")), (None, None));
-        let want = "volume mount v: recursiveReadOnly is not supported by this kubelet";
-        assert_eq!(of("Enabled").as_deref(), Some(want));
     }
 }

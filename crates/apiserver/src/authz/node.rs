@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  system:node:a ─► pods with spec.nodeName a ─► their Secrets, ConfigMaps, claims, ServiceAccounts
+//!                                                 and the volumes that say they belong to those claims
 //! ```
 //!
 //! Requests about other resources are judged by the rules of the ClusterRole `system:node`; for the
@@ -207,8 +208,22 @@ impl NodeAuthorizer {
                 }
                 if refers(Reference::ServiceAccount) { Ok(()) } else { unrelated() }
             }
-            // Reached through claims, which are not bound by anything served yet.
-            ("", "persistentvolumes", _) | ("storage.k8s.io", "volumeattachments", _) => unrelated(),
+            ("", "persistentvolumes", "") => {
+                if r.verb != "get" || r.name.is_empty() {
+                    return Err("can only get individual resources of this type".into());
+                }
+                // Through the claim that the volume itself says it belongs to.
+                let Some(volume) = self.objects.get(objects::PERSISTENT_VOLUMES, "", &r.name) else {
+                    return unrelated();
+                };
+                let text = |key: &str| volume.pointer(key).and_then(Value::as_str).unwrap_or_default();
+                let (namespace, claim) = (text("/spec/claimRef/namespace"), text("/spec/claimRef/name"));
+                let refers = self.with_graph(|g| g.refers(node, namespace, Reference::Claim, claim));
+                if refers { Ok(()) } else { unrelated() }
+            }
+            ("", "persistentvolumes", _) => Err("cannot get subresource of this type".into()),
+            // Of volumes that are attached, which nothing served does yet.
+            ("storage.k8s.io", "volumeattachments", _) => unrelated(),
             ("resource.k8s.io", "resourceclaims" | "resourceslices", _) => unrelated(),
             ("coordination.k8s.io", "leases", sub) => {
                 if !sub.is_empty() || r.namespace != "kube-node-lease" {
@@ -290,11 +305,19 @@ mod tests {
             json!({"metadata": {"namespace": "ns", "name": name, "annotations": annotations},
                    "spec": {"nodeName": node, "serviceAccountName": format!("sa-{name}"),
                             "volumes": [{"secret": {"secretName": format!("vol-{name}")}},
+                                        {"persistentVolumeClaim": {"claimName": format!("claim-{name}")}},
                                         {"projected": {"sources": [{"configMap": {"name": format!("cm-{name}")}}]}}],
                             "initContainers": [{"envFrom": [{"secretRef": {"name": format!("env-{name}")}}]}]}})
         };
         objects.put(objects::PODS, pod("a", "p", false)).put(objects::PODS, pod("b", "q", false));
         objects.put(objects::PODS, pod("a", "m", true));
+        for (name, namespace, claim) in [("pv-p", "ns", "claim-p"), ("pv-q", "ns", "claim-q"), ("pv-x", "x", "claim-p")]
+        {
+            let claim = json!({"namespace": namespace, "name": claim});
+            let volume = json!({"metadata": {"name": name}, "spec": {"claimRef": claim}});
+            objects.put(objects::PERSISTENT_VOLUMES, volume);
+        }
+        objects.put(objects::PERSISTENT_VOLUMES, json!({"metadata": {"name": "pv-free"}, "spec": {}}));
         let authorizer = NodeAuthorizer::new(objects.clone());
         let user = User { name: "system:node:a".into(), groups: vec![GROUP.into()], ..User::default() };
         let check = |line: &str, want: bool| {
@@ -324,6 +347,15 @@ mod tests {
             ("list secrets ns", false),
             ("update secrets ns vol-p", false),
             ("get configmaps ns cm-p", true),
+            ("get persistentvolumeclaims ns claim-p", true),
+            ("get persistentvolumeclaims ns claim-q", false),
+            ("get persistentvolumes - pv-p", true),
+            ("get persistentvolumes - pv-q", false),
+            ("get persistentvolumes - pv-x", false),
+            ("get persistentvolumes - pv-free", false),
+            ("get persistentvolumes - none", false),
+            ("list persistentvolumes -", false),
+            ("patch persistentvolumes/status - pv-p", false),
             ("create serviceaccounts/token ns sa-p", true),
             ("create serviceaccounts/token ns sa-q", false),
             ("get nodes - a", true),

@@ -74,7 +74,6 @@ fn drop_disabled(spec: &mut PodSpec) {
     }
     let projected = spec.volumes.iter_mut().flatten().filter_map(|volume| volume.projected.as_mut());
     for source in projected.flat_map(|projected| projected.sources.iter_mut().flatten()) {
-        source.cluster_trust_bundle = None;
         source.pod_certificate = None;
     }
 }

@@ -3,14 +3,16 @@
 use std::collections::BTreeSet;
 
 use api::types::core::v1::{
-    DownwardAPIVolumeFile, KeyToPath, ObjectFieldSelector, PodSpec, ProjectedVolumeSource, ResourceFieldSelector,
-    Volume,
+    ClusterTrustBundleProjection, DownwardAPIVolumeFile, KeyToPath, ObjectFieldSelector, PodSpec,
+    ProjectedVolumeSource, ResourceFieldSelector, Volume,
 };
 use machinery::field::{FieldErrors, Path};
 use machinery::names;
 
 use super::volume_sources;
+use crate::certificates;
 use crate::check;
+use crate::cluster_trust_bundle;
 use crate::resources;
 
 /// Fields an environment variable can take.
@@ -262,7 +264,12 @@ fn projected(volume: &ProjectedVolumeSource, path: &Path, errors: &mut FieldErro
             }
             files.push(&token.path);
         }
-        if source.cluster_trust_bundle.is_some() || source.pod_certificate.is_some() {
+        if let Some(bundle) = &source.cluster_trust_bundle {
+            one("clusterTrustBundle", errors);
+            trust_bundle(bundle, &path.child("clusterTrustBundle"), errors);
+            files.push(&bundle.path);
+        }
+        if source.pod_certificate.is_some() {
             given += 1;
         }
         if given == 0 {
@@ -273,6 +280,42 @@ fn projected(volume: &ProjectedVolumeSource, path: &Path, errors: &mut FieldErro
                 errors.invalid(&path, file, "conflicting duplicate paths");
             }
         }
+    }
+}
+
+/// Authorities by the name of their bundle, or by who signs.
+fn trust_bundle(bundle: &ClusterTrustBundleProjection, path: &Path, errors: &mut FieldErrors) {
+    match (&bundle.name, &bundle.signer_name) {
+        (Some(_), Some(_)) => errors.invalid_unprinted(path, "only one of name and signerName may be used"),
+        (Some(name), None) => {
+            let place = path.child("name");
+            if name.is_empty() {
+                errors.required(&place, "must be a valid object name");
+            }
+            for wrong in cluster_trust_bundle::wrong_name(name) {
+                errors.invalid(&place, name.as_str(), format!("not a valid clustertrustbundlename: {wrong}"));
+            }
+            if bundle.label_selector.is_some() {
+                let wrong = "labelSelector must be unset if name is specified";
+                errors.invalid_unprinted(&path.child("labelSelector"), wrong);
+            }
+        }
+        (None, Some(signer)) => {
+            let place = path.child("signerName");
+            if signer.is_empty() {
+                errors.required(&place, "must be a valid signer name");
+            }
+            certificates::signer_name(signer, &place, errors);
+            if let Some(selector) = &bundle.label_selector {
+                check::selector(selector, &path.child("labelSelector"), errors);
+            }
+        }
+        (None, None) => errors.required(path, "either name or signerName must be specified"),
+    }
+    if bundle.path.is_empty() {
+        errors.required(&path.child("path"), "");
+    } else {
+        unreserved_path(&bundle.path, &path.child("path"), errors);
     }
 }
 
@@ -345,5 +388,34 @@ pub fn resource_ref(resource: &ResourceFieldSelector, in_volume: bool, path: &Pa
             )
         };
         errors.invalid(&path.child("divisor"), name, wrong);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn authorities_by_name_or_by_signer() {
+        let check = |bundle: Value, want: &[&str]| {
+            let mut errors = FieldErrors::default();
+            trust_bundle(&serde_json::from_value(bundle.clone()).expect("a bundle"), &Path::new("b"), &mut errors);
+            let found: Vec<String> = errors.0.iter().map(|e| format!("{}: {}", e.path.as_str(), e.detail)).collect();
+            assert_eq!(found, want, "{bundle}");
+        };
+        check(json!({"name": "roots", "path": "ca.pem"}), &[]);
+        check(json!({"name": "x.io:s:live", "path": "ca.pem"}), &[]);
+        check(json!({"signerName": "x.io/s", "labelSelector": {}, "path": "ca.pem"}), &[]);
+        check(json!({"path": "ca.pem"}), &["b: either name or signerName must be specified"]);
+        check(
+            json!({"name": "a", "signerName": "x.io/s", "path": "p"}),
+            &["b: only one of name and signerName may be used"],
+        );
+        check(
+            json!({"name": "a", "labelSelector": {}, "path": "p"}),
+            &["b.labelSelector: labelSelector must be unset if name is specified"],
+        );
+        check(json!({"name": "a", "path": ""}), &["b.path: "]);
     }
 }

@@ -11,14 +11,33 @@ use super::{resources, security};
 use crate::pod::BoundPod;
 use crate::runtime::{Image, labels};
 
-/// A file or directory of the host in the container.
+/// A volume, file or directory in the container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
-    pub host: PathBuf,
+    pub source: MountSource,
     pub container: String,
     pub read_only: bool,
+    /// What is mounted beneath it is read-only, too.
+    pub recursive: bool,
     /// As the spec names it: `None`, `HostToContainer`, `Bidirectional`.
     pub propagation: Option<String>,
+}
+
+/// Where a mount's contents are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MountSource {
+    /// On the host.
+    Host(PathBuf),
+    /// In an image that the runtime has.
+    Image { image: String, sub_path: String },
+}
+
+impl Mount {
+    /// A path of the host as it is.
+    pub fn plain(host: PathBuf, container: &str) -> Self {
+        let (source, container) = (MountSource::Host(host), container.to_owned());
+        Self { source, container, read_only: false, recursive: false, propagation: None }
+    }
 }
 
 /// What a container is made of beside the pod.
@@ -81,11 +100,21 @@ fn mount(mount: &Mount) -> v1::Mount {
         Some("Bidirectional") => v1::MountPropagation::PropagationBidirectional,
         _ => v1::MountPropagation::PropagationPrivate,
     };
+    let (host_path, image, image_sub_path) = match &mount.source {
+        MountSource::Host(path) => (path.to_string_lossy().into_owned(), None, String::new()),
+        MountSource::Image { image, sub_path } => {
+            let image = v1::ImageSpec { image: image.clone(), ..v1::ImageSpec::default() };
+            (String::new(), Some(image), sub_path.clone())
+        }
+    };
     v1::Mount {
         container_path: mount.container.clone(),
-        host_path: mount.host.to_string_lossy().into_owned(),
+        host_path,
         readonly: mount.read_only,
+        recursive_read_only: mount.recursive,
         propagation: propagation as i32,
+        image,
+        image_sub_path,
         ..v1::Mount::default()
     }
 }
@@ -101,7 +130,11 @@ mod tests {
         let pod = pod(json!({"spec": {"containers": [{"name": "c", "image": "i", "command": ["run", "$(X)", "$$(X)"],
             "args": ["$(NONE)"], "workingDir": "/w", "tty": true}]}}));
         let environment = Environment { variables: vec![("X".into(), "1".into())], skipped: vec![] };
-        let mounts = [Mount { host: "/h".into(), container: "/c".into(), read_only: true, propagation: None }];
+        let image = MountSource::Image { image: "sha256:2".into(), sub_path: "s".into() };
+        let mounts = [
+            Mount { read_only: true, ..Mount::plain("/h".into(), "/c") },
+            Mount { source: image, recursive: true, ..Mount::plain("/h".into(), "/i") },
+        ];
         let config = render(&Inputs {
             pod: &pod,
             container: &pod.containers()[0],
@@ -119,5 +152,10 @@ mod tests {
         assert_eq!(config.log_path, "c/3.log");
         assert_eq!(config.annotations[labels::RESTART_COUNT], "3");
         assert!(config.mounts[0].readonly && config.tty);
+        assert_eq!((config.mounts[0].host_path.as_str(), config.mounts[0].image.is_none()), ("/h", true));
+        let image = &config.mounts[1];
+        assert_eq!(image.image.as_ref().map(|i| i.image.as_str()), Some("sha256:2"));
+        assert_eq!((image.host_path.as_str(), image.image_sub_path.as_str()), ("", "s"));
+        assert!(image.recursive_read_only && !image.readonly);
     }
 }

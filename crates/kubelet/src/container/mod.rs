@@ -6,6 +6,7 @@ pub mod downward;
 pub mod env;
 pub mod expand;
 pub mod hosts;
+pub mod read_only;
 pub mod resources;
 pub mod sandbox;
 pub mod security;

@@ -29,11 +29,16 @@ pub enum Step {
 impl Policy {
     /// The container's policy; the API server has filled it in, the rules here are its own.
     pub fn of(container: &Container) -> Self {
-        match container.image_pull_policy.as_deref() {
+        Self::named(container.image_pull_policy.as_deref(), container.image.as_deref().unwrap_or_default())
+    }
+
+    /// The policy of that name for an image; unset it follows from the image's tag.
+    pub fn named(policy: Option<&str>, image: &str) -> Self {
+        match policy {
             Some("Always") => Self::Always,
             Some("IfNotPresent") => Self::IfNotPresent,
             Some("Never") => Self::Never,
-            _ => match super::reference::parse(container.image.as_deref().unwrap_or_default()) {
+            _ => match super::reference::parse(image) {
                 Ok(r) if r.digest.is_none() && r.tag.as_deref().is_none_or(|t| t == "latest") => Self::Always,
                 _ => Self::IfNotPresent,
             },

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::cri::v1;
-use api::types::core::v1::{Container, Secret};
+use api::types::core::v1::Secret;
 use client::events::Type;
 use parking_lot::Mutex;
 use stdx::backoff::{Backoff, Policy as Delays};
@@ -60,7 +60,11 @@ pub struct Problem {
 /// What is wanted.
 pub struct Wish<'a> {
     pub pod: &'a BoundPod,
-    pub container: &'a Container,
+    /// The container it is for; `None` when the pod itself wants it.
+    pub container: Option<&'a str>,
+    /// The image as the pod names it.
+    pub image: &'a str,
+    pub policy: Policy,
     pub secrets: &'a [Arc<Secret>],
     pub missing_secrets: &'a [String],
     pub sandbox: &'a v1::PodSandboxConfig,
@@ -86,9 +90,9 @@ impl Puller {
 
     /// Makes sure that a container's image is here.
     pub async fn ensure(&self, wish: &Wish<'_>) -> Result<Ready, Problem> {
-        let given = wish.container.image.as_deref().unwrap_or_default();
+        let given = wish.image;
         let event = |kind, reason: &str, message: String| {
-            self.report.event(wish.pod, Some(&wish.container.name), kind, reason, message);
+            self.report.event(wish.pod, wish.container, kind, reason, message);
         };
         let name = match reference::with_tag(given) {
             Ok(name) => name,
@@ -99,11 +103,10 @@ impl Puller {
                 return Err(Problem { reason: "InvalidImageName", message: text, retry: None });
             }
         };
-        let policy = Policy::of(wish.container);
         // Two containers that want the same image: the second finds it when the first has it.
         let lock = self.busy.lock().entry(name.clone()).or_default().clone();
         let held = lock.clone().lock_owned().await;
-        let result = self.ensure_alone(wish, given, &name, policy, &event).await;
+        let result = self.ensure_alone(wish, given, &name, wish.policy, &event).await;
         drop(held);
         let mut busy = self.busy.lock();
         // Ours and the table's: nobody else waits.
@@ -272,7 +275,9 @@ mod tests {
         let (tries, sandbox) = (Mutex::default(), v1::PodSandboxConfig::default());
         let wish = |index: usize| Wish {
             pod: &pod,
-            container: &pod.containers()[index],
+            container: Some(&pod.containers()[index].name),
+            image: pod.containers()[index].image.as_deref().unwrap_or_default(),
+            policy: Policy::of(&pod.containers()[index]),
             secrets: &[],
             missing_secrets: &[],
             sandbox: &sandbox,

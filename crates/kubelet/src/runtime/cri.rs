@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ::cri::{Client, Containerd, TaskEventKind, v1};
+use ::cri::{Client, Containerd, Snapshots, TaskEventKind, v1};
 use async_trait::async_trait;
 use futures::StreamExt;
 use futures::future::try_join_all;
@@ -14,8 +14,10 @@ use stdx::SharedClock;
 use tokio::sync::mpsc;
 
 use super::labels;
+use super::view::Views;
 use super::{
     Container, ContainerState, Error, Health, Hint, Image, Output, PodState, Result, Runtime, Sandbox, Summary,
+    ViewMount,
 };
 
 /// The longest termination message that is kept.
@@ -28,6 +30,7 @@ const MAX_MESSAGE_LINES: usize = 80;
 pub struct CriRuntime {
     client: Client,
     containerd: Containerd,
+    views: Views,
     socket: PathBuf,
     /// Containers that ended, by id: they change no more.
     ended: Mutex<HashMap<String, Container>>,
@@ -39,6 +42,7 @@ impl CriRuntime {
         Ok(Self {
             client: Client::new(endpoint, clock.clone())?,
             containerd: Containerd::new(endpoint, clock.clone())?,
+            views: Views::new(Snapshots::new(endpoint, clock.clone())?),
             socket: ::cri::socket_path(endpoint)?,
             ended: Mutex::default(),
         })
@@ -102,6 +106,12 @@ async fn parse(sandbox_id: &str, status: v1::ContainerStatus) -> Container {
         log_path: status.log_path,
         resources: status.resources.and_then(|r| r.linux),
         user: status.user.and_then(|u| u.linux),
+        recursive_read_only: status
+            .mounts
+            .iter()
+            .filter(|m| m.recursive_read_only)
+            .map(|m| m.container_path.clone())
+            .collect(),
         id: status.id,
     }
 }
@@ -395,6 +405,14 @@ impl Runtime for CriRuntime {
 
     async fn remove_image(&self, id: &str) -> Result<()> {
         self.client.remove_image(id).await
+    }
+
+    async fn view(&self, image: &str, pod: &str, volume: &str) -> Result<Option<Vec<ViewMount>>> {
+        self.views.view(&self.client, image, pod, volume).await
+    }
+
+    async fn remove_views(&self, pod: &str) -> Result<()> {
+        self.views.remove(&self.client, pod).await
     }
 }
 

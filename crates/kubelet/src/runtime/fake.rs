@@ -45,6 +45,7 @@ pub fn container(
         log_path: String::new(),
         resources: None,
         user: None,
+        recursive_read_only: Vec::new(),
     }
 }
 
@@ -313,6 +314,7 @@ impl Runtime for Fake {
                 log_path,
                 resources: config.linux.and_then(|l| l.resources),
                 user: None,
+                recursive_read_only: Vec::new(),
             },
         );
         Ok(id)

@@ -6,6 +6,7 @@ pub mod cri;
 #[cfg(test)]
 pub mod fake;
 pub mod labels;
+pub mod view;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -53,6 +54,8 @@ pub struct Container {
     pub log_path: String,
     pub resources: Option<v1::LinuxContainerResources>,
     pub user: Option<v1::LinuxContainerUser>,
+    /// Paths in it that are read-only with all that is mounted beneath them.
+    pub recursive_read_only: Vec<String>,
 }
 
 impl Container {
@@ -160,6 +163,15 @@ pub struct Output {
     pub stderr: Vec<u8>,
 }
 
+/// One mount of an image's files.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ViewMount {
+    /// `overlay`, `bind`.
+    pub kind: String,
+    pub source: String,
+    pub options: Vec<String>,
+}
+
 /// A container runtime.
 #[async_trait]
 pub trait Runtime: Send + Sync + 'static {
@@ -219,4 +231,14 @@ pub trait Runtime: Send + Sync + 'static {
     async fn downloading(&self) -> Result<Option<(u64, u64)>>;
     /// Removes an image.
     async fn remove_image(&self, id: &str) -> Result<()>;
+
+    /// What is to be mounted to see an image's files, read-only and held for that volume of a pod.
+    /// `None` when the runtime mounts images into containers itself.
+    async fn view(&self, _image: &str, _pod: &str, _volume: &str) -> Result<Option<Vec<ViewMount>>> {
+        Ok(None)
+    }
+    /// The views of a pod are needed no more.
+    async fn remove_views(&self, _pod: &str) -> Result<()> {
+        Ok(())
+    }
 }

@@ -164,12 +164,16 @@ fn from_runtime(facts: &Facts, container: &core::Container, found: &Container) -
             }),
         });
     }
-    let mounts = container.volume_mounts.iter().flatten().map(|mount| core::VolumeMountStatus {
-        name: mount.name.clone(),
-        mount_path: mount.mount_path.clone(),
-        read_only: mount.read_only.filter(|r| *r),
-        recursive_read_only: mount.read_only.filter(|r| *r).map(|_| "Disabled".to_owned()),
-        ..core::VolumeMountStatus::default()
+    let mounts = container.volume_mounts.iter().flatten().map(|mount| {
+        let recursive = found.recursive_read_only.contains(&mount.mount_path);
+        let mode = if recursive { "Enabled" } else { "Disabled" };
+        core::VolumeMountStatus {
+            name: mount.name.clone(),
+            mount_path: mount.mount_path.clone(),
+            read_only: mount.read_only.filter(|r| *r),
+            recursive_read_only: mount.read_only.filter(|r| *r).map(|_| mode.to_owned()),
+            ..core::VolumeMountStatus::default()
+        }
     });
     status.volume_mounts = Some(mounts.collect::<Vec<_>>()).filter(|m| !m.is_empty());
     status

@@ -26,11 +26,13 @@ use crate::context::{Context, Settings};
 use crate::image::puller::Puller;
 use crate::logs::follow::{Reader, Step};
 use crate::logs::line::Options;
+use crate::program::FakePrograms;
 use crate::report::FakeReport;
 use crate::runtime::cri::CriRuntime;
 use crate::runtime::{ContainerState, PodState, Runtime};
 use crate::volume::mounts::KernelMounts;
 use crate::volume::setup::Layout;
+use crate::volume::storage::FakeStorage;
 
 const ROOT: &str = "/tmp/pintle-kubelet-test";
 const IMAGE: &str = "pintle.test/busybox:1";
@@ -68,7 +70,9 @@ impl Real {
             runtime: shared.clone(),
             cluster: Arc::new(cluster.clone()),
             report: Arc::new(report.clone()),
-            layout: Layout { root: root.clone(), mounts: Arc::new(KernelMounts) },
+            storage: Arc::new(FakeStorage::default()),
+            programs: Arc::new(FakePrograms::default()),
+            layout: Layout::new(root.clone(), Arc::new(KernelMounts)),
             cgroups: Some(Cgroups::new(Hierarchies::parse(&mountinfo), "pintle-kubelet-test")),
             puller: Puller::new(shared, Arc::new(report.clone()), clock.clone()),
             settings: Settings {
@@ -81,6 +85,7 @@ impl Real {
                 ..Settings::default()
             },
             allocatable: Default::default(),
+            node: Default::default(),
             owners: Default::default(),
         });
         let (tx, mut rx) = mpsc::channel(64);

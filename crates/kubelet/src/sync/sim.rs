@@ -24,12 +24,14 @@ use crate::container::service_links::Service;
 use crate::context::{Context, Settings};
 use crate::image::puller::Puller;
 use crate::pod::BoundPod;
+use crate::program::FakePrograms;
 use crate::report::FakeReport;
 use crate::runtime::fake::Fake;
 use crate::runtime::{ContainerState, Error};
 use crate::volume::files::{Needs, TokenKey};
 use crate::volume::mounts::FakeMounts;
 use crate::volume::setup::Layout;
+use crate::volume::storage::FakeStorage;
 
 /// An API server with one pod.
 #[derive(Clone, Default)]
@@ -172,7 +174,9 @@ fn context(
         runtime: Arc::new(runtime.clone()),
         cluster: Arc::new(cluster.clone()),
         report: Arc::new(report.clone()),
-        layout: Layout { root: root.to_owned(), mounts: Arc::new(mounts.clone()) },
+        storage: Arc::new(FakeStorage::default()),
+        programs: Arc::new(FakePrograms::default()),
+        layout: Layout::new(root.to_owned(), Arc::new(mounts.clone())),
         cgroups: None,
         puller: Puller::new(Arc::new(runtime.clone()), Arc::new(report.clone()), shared),
         settings: Settings {
@@ -182,6 +186,7 @@ fn context(
             ..Settings::default()
         },
         allocatable: Default::default(),
+        node: Default::default(),
         owners: Default::default(),
     })
 }

@@ -11,6 +11,9 @@ use crate::runtime::{ContainerState, PodState};
 use crate::status::containers::Waiting;
 use crate::unsupported;
 
+/// The code of a mount that cannot be removed: the only thing that a pod waits for when it has ended.
+pub const UNMOUNT: &str = "Unmount";
+
 /// What is looked at.
 pub struct Facts<'a> {
     pub pod: &'a BoundPod,
@@ -32,7 +35,10 @@ pub fn waits(facts: &Facts) -> Vec<Wait> {
         push(&mut out, Wait { code: "Runtime", on: "the container runtime".into(), text: error.to_owned() });
     }
     match facts.life {
-        Phase::Terminated { .. } => return out,
+        Phase::Terminated { .. } => {
+            out.extend(facts.activity.filter(|wait| wait.code == UNMOUNT).cloned());
+            return out;
+        }
         Phase::Terminating { grace, .. } => {
             if facts.starting {
                 let text = "a start that was under way has not ended yet".to_owned();
@@ -152,6 +158,14 @@ mod tests {
         let life = Phase::Terminating { grace: 7, cause: None };
         facts.life = &life;
         assert_eq!(lines(&facts), ["Termination: container c: ends within 7 s"]);
+        let busy = Wait { code: UNMOUNT, on: "/v".into(), text: "/v is busy: process 7 (sh) uses it".into() };
+        let other = Wait { code: "Mount", on: "volume v".into(), text: "an old failure".into() };
+        let ended = Phase::Terminated { cause: None };
+        (facts.life, facts.activity) = (&ended, Some(&busy));
+        assert_eq!(lines(&facts), ["Unmount: /v: /v is busy: process 7 (sh) uses it"]);
+        facts.activity = Some(&other);
+        assert!(lines(&facts).is_empty());
+        (facts.life, facts.activity) = (&life, None);
         let nothing = PodState::default();
         (facts.seen, facts.starting) = (&nothing, true);
         let want = "Termination: the container runtime: a start that was under way has not ended yet";

@@ -30,6 +30,11 @@ impl Dir {
         Ok(Self(rustix::fs::open(path, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?))
     }
 
+    /// Opens a directory of the node's by its path, where links are the administrator's.
+    pub fn open_followed(path: &Path) -> io::Result<Self> {
+        Ok(Self(rustix::fs::open(path, DIRECTORY, Mode::empty())?))
+    }
+
     /// The descriptor.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
@@ -39,6 +44,13 @@ impl Dir {
     pub fn resolve(&self, path: &Path) -> io::Result<OwnedFd> {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let within = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        Ok(rustix::fs::openat2(&self.0, path, flags, Mode::empty(), within)?)
+    }
+
+    /// Opens anything beneath this directory without following any link; one is `ELOOP`.
+    pub fn resolve_no_link(&self, path: &Path) -> io::Result<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         Ok(rustix::fs::openat2(&self.0, path, flags, Mode::empty(), within)?)
     }
 
@@ -187,5 +199,43 @@ mod tests {
         assert!(dir.write(Path::new("abs/x"), b"", 0o600, Owner::default()).is_err());
         dir.remove(OsStr::new("up")).expect("removed");
         assert!(outer.path().join("secret").exists(), "only the link went");
+    }
+
+    /// A container that swaps a directory for a link out of its volume, again and again, while its
+    /// path is resolved: never is anything found that is not beneath the volume.
+    #[test]
+    fn no_swap_in_a_race_leads_out() {
+        use std::sync::atomic::{AtomicBool, Ordering};
+        let outer = tempfile::tempdir().expect("a directory");
+        let root = outer.path().join("vol");
+        std::fs::create_dir_all(root.join("real/deep")).expect("made");
+        std::fs::create_dir_all(outer.path().join("secret/deep")).expect("made");
+        std::os::unix::fs::symlink("../secret", root.join("link")).expect("linked");
+        let inode = |path: &Path| std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(path).expect("there"));
+        let inside = inode(&root.join("real/deep"));
+        let (dir, done) = (Dir::open(&root).expect("opened"), AtomicBool::new(false));
+        let (mut found, mut refused) = (0, 0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let exchange = rustix::fs::RenameFlags::EXCHANGE;
+                while !done.load(Ordering::Relaxed) {
+                    rustix::fs::renameat_with(dir.fd(), "real", dir.fd(), "link", exchange).expect("swapped");
+                }
+            });
+            for _ in 0..20_000 {
+                match dir.resolve(Path::new("real/deep")) {
+                    Ok(fd) => {
+                        assert_eq!(rustix::fs::fstat(fd).expect("there").st_ino, inside);
+                        found += 1;
+                    }
+                    Err(_) => refused += 1,
+                }
+                // What is made is made inside, or not at all.
+                let _ = dir.make_all(Path::new("real/made"), 0o700);
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        assert!(!outer.path().join("secret/made").exists());
+        assert_eq!(found + refused, 20_000);
     }
 }

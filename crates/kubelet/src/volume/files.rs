@@ -2,10 +2,13 @@
 //! they need, and their contents once that is there.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use api::types::certificates::v1::ClusterTrustBundle;
 use api::types::core::v1 as core;
 
 use super::atomic::{File, Payload};
+use super::trust;
 use crate::container::downward::{self, Place};
 use crate::container::env::Objects;
 use crate::pod::BoundPod;
@@ -23,6 +26,8 @@ pub struct Needs {
     pub config_maps: BTreeSet<String>,
     pub secrets: BTreeSet<String>,
     pub tokens: BTreeSet<TokenKey>,
+    /// Bundles of authorities, whichever.
+    pub bundles: bool,
 }
 
 /// What the pod's volumes, environments and pull secrets refer to.
@@ -34,6 +39,7 @@ pub fn needs(pod: &BoundPod) -> Needs {
                 Part::ConfigMap { name, .. } => drop(out.config_maps.insert(name)),
                 Part::Secret { name, .. } => drop(out.secrets.insert(name)),
                 Part::Token { key, .. } => drop(out.tokens.insert(key)),
+                Part::Trust { .. } => out.bundles = true,
                 Part::Downward { .. } => {}
             }
         }
@@ -59,6 +65,13 @@ pub fn pull_secrets(pod: &BoundPod) -> impl Iterator<Item = String> {
     pod.spec().image_pull_secrets.iter().flatten().map(|r| r.name.clone()).filter(|n| !n.is_empty())
 }
 
+/// Why a volume of files cannot be made, whatever exists: the message of `FailedMount`.
+pub fn unsupported(volume: &core::Volume) -> Option<String> {
+    let mut sources = volume.projected.iter().flat_map(|p| p.sources.iter().flatten());
+    let certificate = sources.any(|s| s.pod_certificate.is_some());
+    certificate.then(|| "projected source podCertificate is not supported by this kubelet".to_owned())
+}
+
 /// True for volumes whose contents come from objects.
 pub fn is_files(volume: &core::Volume) -> bool {
     volume.config_map.is_some()
@@ -77,6 +90,7 @@ enum Part {
     Secret { name: String, optional: bool, items: Option<Vec<core::KeyToPath>>, mode: u32 },
     Downward { items: Vec<core::DownwardAPIVolumeFile>, mode: u32 },
     Token { key: TokenKey, path: String, mode: u32 },
+    Trust { wanted: core::ClusterTrustBundleProjection, mode: u32 },
 }
 
 fn mode(mode: Option<i32>) -> u32 {
@@ -120,6 +134,9 @@ fn volume_parts(volume: &core::Volume) -> Vec<Part> {
             let key = TokenKey { audience, seconds: s.expiration_seconds.unwrap_or(3600) };
             out.push(Part::Token { key, path: s.path.clone(), mode });
         }
+        if let Some(s) = &source.cluster_trust_bundle {
+            out.push(Part::Trust { wanted: s.clone(), mode });
+        }
     }
     out
 }
@@ -129,6 +146,8 @@ pub struct Inputs<'a> {
     pub pod: &'a BoundPod,
     pub objects: &'a Objects,
     pub tokens: &'a BTreeMap<TokenKey, String>,
+    /// `None` while they are not known.
+    pub bundles: Option<&'a [Arc<ClusterTrustBundle>]>,
     pub place: &'a Place,
 }
 
@@ -181,6 +200,14 @@ pub fn render(volume: &core::Volume, inputs: &Inputs) -> Result<Payload, String>
                 let mode = if user.is_some() || group.is_some() { 0o600 } else { mode };
                 out.insert(path, File { data: token.clone().into_bytes(), mode, user });
             }
+            Part::Trust { wanted, mode } => {
+                let Some(bundles) = inputs.bundles else {
+                    return Err("ClusterTrustBundle informer has not yet synced".into());
+                };
+                let data = trust::anchors(bundles, &wanted)?.into_bytes();
+                let mode = if user.is_some() || group.is_some() { 0o600 } else { mode };
+                out.insert(wanted.path, File { data, mode, user });
+            }
         }
     }
     if group.is_some() {
@@ -228,7 +255,6 @@ mod tests {
     use super::*;
     use crate::pod::tests::pod;
     use serde_json::{Value, json};
-    use std::sync::Arc;
 
     fn check(spec: Value, volume: Value, want: Result<&[&str], &str>) {
         let mut spec = spec;
@@ -244,7 +270,8 @@ mod tests {
             secrets: [("s".to_owned(), secret(json!({"data": {"p": "cHc="}})))].into(),
         };
         let tokens = [(TokenKey { audience: String::new(), seconds: 3607 }, "tok".to_owned())].into();
-        let inputs = Inputs { pod: &pod, objects: &objects, tokens: &tokens, place: &Place::default() };
+        let inputs =
+            Inputs { pod: &pod, objects: &objects, tokens: &tokens, bundles: Some(&[]), place: &Place::default() };
         let got = render(&pod.spec().volumes.as_ref().expect("volumes")[0], &inputs);
         let got = got.map(|files| {
             let line = |(path, f): (&String, &File)| {

@@ -8,38 +8,90 @@
 //!                   /etc-hosts
 //! ```
 
+use std::collections::BTreeSet;
 use std::io;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use api::types::core::v1 as core;
-use rustix::fs::{AtFlags, Gid, Mode};
+use parking_lot::Mutex;
+use rustix::fs::{AtFlags, Mode};
 
-use super::atomic::{self, Payload};
 use super::beneath::Dir;
-use super::files::is_private;
-use super::mounts::Mounts;
+use super::empty_dir::Medium;
+use super::mounts::{Mounted, Mounts};
+use super::source::{Source, Wanted, kind};
+use super::{atomic, holder, host_path, ownership};
 
 /// The directories of one node's pods.
 #[derive(Clone)]
 pub struct Layout {
     pub root: PathBuf,
     pub mounts: Arc<dyn Mounts>,
+    /// Mounts that are being removed: one that hangs is not waited for twice.
+    unmounting: Arc<Mutex<BTreeSet<PathBuf>>>,
+}
+
+/// What the pod's security context asks of its volumes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Owner {
+    pub group: Option<u32>,
+    /// `OnRootMismatch`.
+    pub only_on_mismatch: bool,
+}
+
+/// Why a pod's directory cannot be removed.
+#[derive(Debug, thiserror::Error)]
+pub enum RemoveError {
+    /// A mount is in use.
+    #[error("{} is busy{}", .path.display(), .by)]
+    Busy { path: PathBuf, by: String },
+    /// The kernel has not answered about a mount since somebody began to remove it.
+    #[error("{} hangs: the kernel does not end it", .0.display())]
+    Hung(PathBuf),
+    #[error("{}: {error}", .path.display())]
+    Disk { path: PathBuf, error: io::Error },
+}
+
+impl RemoveError {
+    /// What stands in the way.
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Busy { path, .. } | Self::Hung(path) | Self::Disk { path, .. } => path,
+        }
+    }
 }
 
 impl Layout {
+    /// Beneath `root`.
+    pub fn new(root: impl Into<PathBuf>, mounts: Arc<dyn Mounts>) -> Self {
+        Self { root: root.into(), mounts, unmounting: Arc::default() }
+    }
+
     /// A pod's directory.
     pub fn pod(&self, uid: &str) -> PathBuf {
         self.root.join("pods").join(uid)
     }
 
-    /// Where a volume of the pod is on the node.
+    /// Where a volume of the pod's own is on the node.
     pub fn volume(&self, uid: &str, volume: &core::Volume) -> PathBuf {
         if let Some(host) = &volume.host_path {
             return PathBuf::from(&host.path);
         }
-        self.pod(uid).join("volumes").join(format!("kubernetes.io~{}", kind(volume))).join(&volume.name)
+        self.folder(uid, kind(volume), &volume.name)
+    }
+
+    /// Where a volume is on the node.
+    pub fn place(&self, uid: &str, wanted: &Wanted) -> PathBuf {
+        match &wanted.source {
+            Source::Host { path, .. } => path.clone(),
+            source => self.folder(uid, source.kind(), &wanted.shown),
+        }
+    }
+
+    fn folder(&self, uid: &str, kind: &str, name: &str) -> PathBuf {
+        self.pod(uid).join("volumes").join(format!("kubernetes.io~{kind}")).join(name)
     }
 
     /// The uids that have a directory.
@@ -49,37 +101,27 @@ impl Layout {
         names.filter_map(|n| n.into_string().ok()).collect()
     }
 
-    /// Makes a volume ready. `payload` is what a volume of files holds; `version` names this state
-    /// of it.
-    pub fn set_up(
-        &self,
-        uid: &str,
-        volume: &core::Volume,
-        payload: Option<&Payload>,
-        version: &str,
-        group: Option<u32>,
-    ) -> Result<(), String> {
-        let path = self.volume(uid, volume);
-        if let Some(host) = &volume.host_path {
-            return host_path(&path, host.type_.as_deref().unwrap_or_default());
-        }
+    /// Makes a volume ready. `version` names this state of its files. What others mount (an export, an
+    /// image) only gets its directory.
+    pub fn set_up(&self, uid: &str, wanted: &Wanted, version: &str, owner: Owner) -> Result<(), String> {
+        let path = self.place(uid, wanted);
         let text = |error: io::Error| error.to_string();
-        if let Some(empty) = &volume.empty_dir {
-            return self.empty_dir(&path, empty, group).map_err(text);
+        match &wanted.source {
+            Source::Host { path, kind } => host_path::check(path, kind),
+            Source::Empty { medium, mode } => self.empty_dir(&path, *medium, *mode, owner).map_err(text),
+            Source::Files { payload, private, .. } => {
+                self.directory(&path, 0o755).map_err(text)?;
+                if *private && !self.mounts.is_mounted(&path) {
+                    self.mounts.tmpfs(&path, None).map_err(text)?;
+                }
+                atomic::write(&path, payload, version, owner.group).map(drop).map_err(text)
+            }
+            Source::Local { path: source } => self.local(source, &path, owner),
+            Source::Nfs { .. } | Source::Image(_) => {
+                // What is mounted is not looked at: its server may not answer.
+                if self.mounts.is_mounted(&path) { Ok(()) } else { self.directory(&path, 0o750).map_err(text) }
+            }
         }
-        let Some(payload) = payload else {
-            return Err(format!("volumes of kind {} are not supported by this kubelet", kind(volume)));
-        };
-        self.directory(&path, 0o755).map_err(text)?;
-        if is_private(volume) && !self.is_mounted(&path) {
-            self.mounts.tmpfs(&path, None).map_err(text)?;
-        }
-        atomic::write(&path, payload, version, group).map(drop).map_err(text)
-    }
-
-    fn is_mounted(&self, path: &Path) -> bool {
-        let parent = path.parent().unwrap_or(path);
-        self.mounts.beneath(parent).is_ok_and(|found| found.iter().any(|p| p == path))
     }
 
     fn directory(&self, path: &Path, mode: u32) -> io::Result<()> {
@@ -87,29 +129,59 @@ impl Layout {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
     }
 
-    fn empty_dir(&self, path: &Path, empty: &core::EmptyDirVolumeSource, group: Option<u32>) -> io::Result<()> {
-        if path.is_dir() && (empty.medium.as_deref() != Some("Memory") || self.is_mounted(path)) {
+    fn empty_dir(&self, path: &Path, medium: Medium, mode: u32, owner: Owner) -> io::Result<()> {
+        let on_disk = medium == Medium::Disk;
+        if path.is_dir() && (on_disk || self.mounts.is_mounted(path)) {
             // It is the pod's by now; nothing in it is touched again.
             return Ok(());
         }
-        std::fs::create_dir_all(path)?;
-        if empty.medium.as_deref() == Some("Memory") {
-            let size = empty.size_limit.as_ref().and_then(|q| q.0.parse::<machinery::quantity::Quantity>().ok());
-            self.mounts.tmpfs(path, size.and_then(|q| u64::try_from(q.value()).ok()).filter(|s| *s > 0))?;
+        // On disk it appears in its place only once it is as it should be: what is there is complete.
+        let made = if on_disk { path.with_file_name(format!("..{}", file_name(path))) } else { path.to_owned() };
+        std::fs::create_dir_all(&made)?;
+        match medium {
+            Medium::Disk => {}
+            Medium::Memory { size } => self.mounts.tmpfs(path, size)?,
+            Medium::HugePages { page } => self.mounts.huge_pages(path, page)?,
         }
-        let mode = empty.mode.and_then(|m| u32::try_from(m).ok()).map_or(0o777, |m| m & 0o7777);
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
-        if let Some(group) = group {
-            rustix::fs::chown(path, None, Some(Gid::from_raw(group)))?;
-            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode | 0o2770))?;
+        std::fs::set_permissions(&made, std::fs::Permissions::from_mode(mode))?;
+        if let Some(group) = owner.group {
+            ownership::give(&made, group, false)?;
         }
-        Ok(())
+        if on_disk { std::fs::rename(&made, path) } else { Ok(()) }
     }
 
-    /// Binds a piece of a volume where the runtime can be pointed at it, whatever its path means
-    /// later. What is missing is made as a directory.
-    pub fn sub_path(&self, uid: &str, volume: &core::Volume, sub: &str, name: &str) -> io::Result<PathBuf> {
-        let root = Dir::open(&self.volume(uid, volume))?;
+    /// A directory of the node as a mount of the pod's own.
+    fn local(&self, source: &Path, path: &Path, owner: Owner) -> Result<(), String> {
+        if self.mounts.is_mounted(path) {
+            return Ok(());
+        }
+        let at = source.display();
+        let parts = source.components().any(|c| c == std::path::Component::ParentDir);
+        if parts || !source.is_absolute() {
+            return Err(format!("invalid path: {at} must not contain '..'"));
+        }
+        let open = rustix::fs::open(source, rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC, Mode::empty());
+        let open = open.map_err(|_| format!("path \"{at}\" does not exist"))?;
+        let stat = rustix::fs::fstat(&open).map_err(|e| e.to_string())?;
+        if !rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir() {
+            return Err(format!("local volumes that are no directories are not supported by this kubelet: {at}"));
+        }
+        let text = |error: io::Error| error.to_string();
+        self.directory(path, 0o750).map_err(text)?;
+        self.mounts.bind(std::os::fd::AsFd::as_fd(&open), path).map_err(text)?;
+        let Some(group) = owner.group else { return Ok(()) };
+        ownership::give(path, group, owner.only_on_mismatch).map_err(|e| {
+            // The next try finds it unmounted and begins anew.
+            let mounted = self.mounts.beneath(path.parent().unwrap_or(path)).unwrap_or_default();
+            mounted.iter().filter(|m| m.path == path).for_each(|m| drop(self.mounts.unmount(m)));
+            text(e)
+        })
+    }
+
+    /// Binds a piece of a volume at `root` where the runtime can be pointed at it, whatever its path
+    /// means later. What is missing is made as a directory.
+    pub fn sub_path(&self, uid: &str, volume: &str, root: &Path, sub: &str, name: &str) -> io::Result<PathBuf> {
+        let root = Dir::open_followed(root)?;
         let sub = Path::new(sub);
         let source = match root.resolve(sub) {
             Ok(found) => found,
@@ -120,15 +192,21 @@ impl Layout {
             }
             Err(error) => return Err(error),
         };
-        let target = self.pod(uid).join("volume-subpaths").join(&volume.name).join(name);
-        if self.is_mounted(&target) {
-            self.mounts.unmount(&target)?;
+        let target = self.pod(uid).join("volume-subpaths").join(volume).join(name);
+        let parent = target.parent().unwrap_or(&target);
+        for old in self.mounts.beneath(parent)?.iter().filter(|m| m.path == target) {
+            self.mounts.unmount(old)?;
         }
         let stat = rustix::fs::statat(&source, "", AtFlags::EMPTY_PATH)?;
-        if rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir() {
+        let is_dir = rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir();
+        // What was bound before may have been a directory and be a file now, or the other way round.
+        if std::fs::symlink_metadata(&target).is_ok_and(|m| m.is_dir() != is_dir) {
+            Dir::open(parent)?.remove(target.file_name().unwrap_or_default())?;
+        }
+        if is_dir {
             std::fs::create_dir_all(&target)?;
         } else {
-            std::fs::create_dir_all(target.parent().unwrap_or(&target))?;
+            std::fs::create_dir_all(parent)?;
             std::fs::OpenOptions::new().create(true).append(true).open(&target)?;
         }
         self.mounts.bind(std::os::fd::AsFd::as_fd(&source), &target)?;
@@ -162,95 +240,89 @@ impl Layout {
 
     /// Unmounts all of a pod and removes its directory. Nothing is removed while anything is still
     /// mounted beneath it: it might be somebody's data.
-    pub fn remove(&self, uid: &str) -> io::Result<()> {
+    pub fn remove(&self, uid: &str) -> Result<(), RemoveError> {
         let dir = self.pod(uid);
-        for target in self.mounts.beneath(&dir)? {
-            self.mounts.unmount(&target)?;
+        let disk = |error: io::Error| RemoveError::Disk { path: dir.clone(), error };
+        for mount in self.mounts.beneath(&dir).map_err(disk)? {
+            self.unmount(&mount)?;
         }
-        if let Some(left) = self.mounts.beneath(&dir)?.first() {
-            return Err(io::Error::other(format!("{} is still mounted", left.display())));
+        if let Some(left) = self.mounts.beneath(&dir).map_err(disk)?.into_iter().next() {
+            return Err(RemoveError::Busy { path: left.path, by: String::new() });
         }
         match Dir::open(&self.root.join("pods")) {
-            Ok(pods) => pods.remove(std::ffi::OsStr::new(uid)),
+            Ok(pods) => pods.remove(std::ffi::OsStr::new(uid)).map_err(disk),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(error),
+            Err(error) => Err(disk(error)),
         }
+    }
+
+    /// Removes one mount. One that somebody else has been waiting for is broken off, not waited for.
+    fn unmount(&self, mount: &Mounted) -> Result<(), RemoveError> {
+        if !self.unmounting.lock().insert(mount.path.clone()) {
+            if let Err(error) = self.mounts.abort(mount) {
+                tracing::debug!(path = %mount.path.display(), %error, "a mount that hangs is not broken off");
+            }
+            return Err(RemoveError::Hung(mount.path.clone()));
+        }
+        let done = self.mounts.unmount(mount);
+        self.unmounting.lock().remove(&mount.path);
+        done.map_err(|error| match error.kind() {
+            io::ErrorKind::ResourceBusy => {
+                let holders = holder::holders(Path::new("/proc"), mount);
+                let by = if holders.is_empty() { String::new() } else { format!(": {} uses it", holders.join(", ")) };
+                RemoveError::Busy { path: mount.path.clone(), by }
+            }
+            _ => RemoveError::Disk { path: mount.path.clone(), error },
+        })
+    }
+
+    /// A mount of the pod's that is being removed just now.
+    pub fn is_unmounting(&self, uid: &str) -> Option<PathBuf> {
+        let dir = self.pod(uid);
+        self.unmounting.lock().iter().find(|p| p.starts_with(&dir)).cloned()
     }
 }
 
-/// The plugin's name, as upstream's directories have it.
-pub fn kind(volume: &core::Volume) -> &'static str {
-    match volume {
-        v if v.config_map.is_some() => "configmap",
-        v if v.secret.is_some() => "secret",
-        v if v.projected.is_some() => "projected",
-        v if v.downward_api.is_some() => "downward-api",
-        v if v.empty_dir.is_some() => "empty-dir",
-        v if v.host_path.is_some() => "host-path",
-        v if v.persistent_volume_claim.is_some() => "persistentVolumeClaim",
-        v if v.ephemeral.is_some() => "ephemeral",
-        v if v.csi.is_some() => "csi",
-        v if v.nfs.is_some() => "nfs",
-        v if v.iscsi.is_some() => "iscsi",
-        v if v.image.is_some() => "image",
-        _ => "unknown",
-    }
-}
-
-fn host_path(path: &Path, kind: &str) -> Result<(), String> {
-    let bad = |what: &str| format!("hostPath type check failed: {} is not {what}", path.display());
-    let found = std::fs::metadata(path).ok();
-    let is = |test: fn(&std::fs::FileType) -> bool| found.as_ref().is_some_and(|m| test(&m.file_type()));
-    let fits = match kind {
-        "" => return Ok(()),
-        "DirectoryOrCreate" if found.is_none() => {
-            return std::fs::create_dir_all(path).map_err(|e| e.to_string());
-        }
-        "FileOrCreate" if found.is_none() => {
-            let made = std::fs::OpenOptions::new().write(true).create_new(true).open(path);
-            return made.map(drop).map_err(|e| e.to_string());
-        }
-        "Directory" | "DirectoryOrCreate" => (is(std::fs::FileType::is_dir), "a directory"),
-        "File" | "FileOrCreate" => (is(std::fs::FileType::is_file), "a file"),
-        "Socket" => (is(|t| t.is_socket()), "a socket file"),
-        "CharDevice" => (is(|t| t.is_char_device()), "a character device"),
-        "BlockDevice" => (is(|t| t.is_block_device()), "a block device"),
-        other => return Err(format!("{other} is an invalid volume type")),
-    };
-    if fits.0 { Ok(()) } else { Err(bad(fits.1)) }
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::mounts::FakeMounts;
     use super::*;
-    use serde_json::{Value, json};
 
-    fn layout(root: &Path) -> Layout {
-        Layout { root: root.to_owned(), mounts: Arc::new(FakeMounts::default()) }
+    fn layout(root: &Path) -> (Layout, FakeMounts) {
+        let mounts = FakeMounts::default();
+        (Layout::new(root, Arc::new(mounts.clone())), mounts)
     }
 
-    fn volume(value: Value) -> core::Volume {
-        let mut value = value;
-        value["name"] = json!("v");
-        serde_json::from_value(value).expect("a volume")
+    fn wanted(source: Source) -> Wanted {
+        Wanted { volume: "v".into(), shown: "v".into(), source, read_only: false }
+    }
+
+    fn mode(path: &Path) -> u32 {
+        std::fs::metadata(path).expect("there").permissions().mode() & 0o7777
     }
 
     #[test]
     fn an_empty_directory_keeps_what_is_in_it() {
         let root = tempfile::tempdir().expect("a directory");
-        let layout = layout(root.path());
-        let empty = volume(json!({"emptyDir": {}}));
-        layout.set_up("u", &empty, None, "1", None).expect("made");
-        let path = layout.volume("u", &empty);
-        assert_eq!(std::fs::metadata(&path).expect("there").permissions().mode() & 0o7777, 0o777);
+        let (layout, _) = layout(root.path());
+        let empty = wanted(Source::Empty { medium: Medium::Disk, mode: 0o777 });
+        layout.set_up("u", &empty, "1", Owner::default()).expect("made");
+        let path = layout.place("u", &empty);
+        assert_eq!(mode(&path), 0o777);
         std::fs::write(path.join("x"), "1").expect("written");
-        layout.set_up("u", &empty, None, "2", None).expect("made");
+        layout.set_up("u", &empty, "2", Owner::default()).expect("made");
         assert!(path.join("x").exists());
-        let sub = layout.sub_path("u", &empty, "a/b", "c-0").expect("bound");
-        assert!(sub.is_dir() && path.join("a/b").is_dir());
-        assert!(layout.sub_path("u", &empty, "../..", "c-1").is_err());
-        assert!(layout.sub_path("u", &empty, "x", "c-2").expect("bound").is_file());
+        let sub = |sub: &str, name: &str| layout.sub_path("u", "v", &path, sub, name);
+        assert!(sub("a/b", "c-0").expect("bound").is_dir() && path.join("a/b").is_dir());
+        assert!(sub("../..", "c-1").is_err());
+        assert!(sub("x", "c-2").expect("bound").is_file());
+        std::fs::remove_file(path.join("x")).expect("removed");
+        std::fs::create_dir(path.join("x")).expect("made");
+        assert!(sub("x", "c-2").expect("bound anew").is_dir());
         assert_eq!(layout.found(), ["u"]);
         layout.remove("u").expect("removed");
         layout.remove("u").expect("removing twice is fine");
@@ -258,48 +330,76 @@ mod tests {
     }
 
     #[test]
-    fn secrets_go_to_memory() {
+    fn what_is_in_memory_is_mounted_once() {
         let root = tempfile::tempdir().expect("a directory");
-        let layout = layout(root.path());
-        let secret = volume(json!({"secret": {"secretName": "s"}}));
+        let (layout, mounts) = layout(root.path());
         let file = atomic::File { data: b"x".to_vec(), mode: 0o400, user: None };
-        let payload = [("k".to_owned(), file)].into();
-        layout.set_up("u", &secret, Some(&payload), "1", None).expect("made");
-        let path = layout.volume("u", &secret);
-        assert_eq!(layout.mounts.beneath(root.path()).expect("listed"), std::slice::from_ref(&path));
-        assert_eq!(std::fs::read_to_string(path.join("k")).expect("there"), "x");
-        layout.set_up("u", &secret, Some(&payload), "2", None).expect("made");
-        assert_eq!(layout.mounts.beneath(root.path()).expect("listed").len(), 1);
-        layout.remove("u").expect("removed");
-        assert!(layout.mounts.beneath(root.path()).expect("listed").is_empty());
-    }
-
-    #[test]
-    fn host_paths_are_what_they_should_be() {
-        let root = tempfile::tempdir().expect("a directory");
-        let layout = layout(root.path());
-        let at = |name: &str| root.path().join(name).to_string_lossy().into_owned();
-        let try_it = |name: &str, kind: &str| {
-            layout.set_up("u", &volume(json!({"hostPath": {"path": at(name), "type": kind}})), None, "1", None)
+        let payload: atomic::Payload = [("k".to_owned(), file)].into();
+        let secret = |name: &str| Wanted {
+            shown: name.into(),
+            ..wanted(Source::Files { kind: "secret", payload: payload.clone(), private: true })
         };
-        assert_eq!(
-            try_it("d", "Directory"),
-            Err(format!("hostPath type check failed: {} is not a directory", at("d")))
-        );
-        assert_eq!(try_it("d", "DirectoryOrCreate"), Ok(()));
-        assert_eq!(try_it("d", "Directory"), Ok(()));
-        assert_eq!(try_it("f", "FileOrCreate"), Ok(()));
-        assert_eq!(try_it("f", "Socket"), Err(format!("hostPath type check failed: {} is not a socket file", at("f"))));
-        assert_eq!(try_it("none", ""), Ok(()));
+        let of = |name: &str, medium| Wanted { shown: name.into(), ..wanted(Source::Empty { medium, mode: 0o1750 }) };
+        let all =
+            [secret("s"), of("m", Medium::Memory { size: Some(7) }), of("h", Medium::HugePages { page: 2 << 20 })];
+        for round in ["1", "2"] {
+            all.iter().for_each(|w| layout.set_up("u", w, round, Owner::default()).expect("made"));
+            let at = "pods/u/volumes/kubernetes.io~";
+            assert_eq!(
+                mounts.list(root.path()),
+                [
+                    format!("tmpfs {at}secret/s"),
+                    format!("tmpfs=7 {at}empty-dir/m"),
+                    format!("hugetlbfs=2097152 {at}empty-dir/h")
+                ]
+            );
+        }
+        assert_eq!(std::fs::read_to_string(layout.place("u", &all[0]).join("k")).expect("there"), "x");
+        assert_eq!(mode(&layout.place("u", &all[1])), 0o1750);
+        layout.remove("u").expect("removed");
+        assert!(mounts.list(root.path()).is_empty());
     }
 
     #[test]
-    fn unknown_kinds_are_named() {
+    fn local_volumes_are_mounts_of_the_pods_own() {
         let root = tempfile::tempdir().expect("a directory");
-        let claim = volume(json!({"persistentVolumeClaim": {"claimName": "c"}}));
-        assert_eq!(
-            layout(root.path()).set_up("u", &claim, None, "1", None),
-            Err("volumes of kind persistentVolumeClaim are not supported by this kubelet".into())
-        );
+        let (layout, mounts) = layout(root.path());
+        let disk = root.path().join("disk");
+        let local = |path: &Path| wanted(Source::Local { path: path.to_owned() });
+        let set_up = |path: &Path| layout.set_up("u", &local(path), "1", Owner::default());
+        assert_eq!(set_up(&disk), Err(format!("path \"{}\" does not exist", disk.display())));
+        let up = disk.join("..");
+        assert_eq!(set_up(&up), Err(format!("invalid path: {} must not contain '..'", up.display())));
+        std::fs::write(&disk, "").expect("written");
+        let why = "local volumes that are no directories are not supported by this kubelet";
+        assert_eq!(set_up(&disk), Err(format!("{why}: {}", disk.display())));
+        std::fs::remove_file(&disk).expect("removed");
+        std::fs::create_dir(&disk).expect("made");
+        set_up(&disk).expect("made");
+        set_up(&disk).expect("made");
+        assert_eq!(mounts.list(root.path()), ["bind pods/u/volumes/kubernetes.io~local-volume/v"]);
+        layout.remove("u").expect("removed");
+        assert!(disk.is_dir());
+    }
+
+    #[test]
+    fn what_is_busy_stays_and_is_named() {
+        let root = tempfile::tempdir().expect("a directory");
+        let (layout, mounts) = layout(root.path());
+        let memory = wanted(Source::Empty { medium: Medium::Memory { size: None }, mode: 0o777 });
+        layout.set_up("u", &memory, "1", Owner::default()).expect("made");
+        let path = layout.place("u", &memory);
+        std::fs::write(path.join("data"), "x").expect("written");
+        mounts.busy.lock().push(path.clone());
+        let error = layout.remove("u").expect_err("it is busy");
+        assert_eq!((error.path(), error.to_string()), (&*path, format!("{} is busy", path.display())));
+        assert!(path.join("data").exists(), "nothing is removed");
+        // Somebody waits for it already: it is not waited for again.
+        layout.unmounting.lock().insert(path.clone());
+        assert_eq!(layout.is_unmounting("u"), Some(path.clone()));
+        assert!(matches!(layout.remove("u"), Err(RemoveError::Hung(p)) if p == path));
+        layout.unmounting.lock().clear();
+        mounts.busy.lock().clear();
+        layout.remove("u").expect("removed");
     }
 }

@@ -7,16 +7,14 @@ use api::types::core::v1::Container as Spec;
 use client::events::Type;
 
 use super::{Outcome, Place, Retry, Start};
-use crate::container::config::{self, Mount};
-use crate::container::env::{self, Environment};
-use crate::container::hosts;
+use crate::container::config;
+use crate::container::env;
 use crate::context::blocking;
 use crate::hook;
-use crate::image::policy::go_duration;
-use crate::image::puller::{Ready, Wish};
+use crate::image::policy::{Policy, go_duration};
+use crate::image::puller::{Problem, Ready, Wish};
 use crate::report::Wait;
 use crate::runtime::{ContainerState, labels};
-use crate::unsupported;
 use crate::volume::files;
 
 impl Start {
@@ -26,10 +24,8 @@ impl Start {
         self.go_on()?;
         self.crash_loop(spec)?;
         let ready = self.image(spec, place).await?;
-        let made = match unsupported::container(spec) {
-            Some(why) => Err(why),
-            None => self.configure(spec, place, &ready).await,
-        };
+        self.images_mounted(spec, place)?;
+        let made = self.configure(spec, place, &ready).await;
         self.go_on()?;
         let config = match made {
             Ok(config) => config,
@@ -120,10 +116,25 @@ impl Start {
     }
 
     async fn image(&self, spec: &Spec, place: &Place) -> Result<Ready, Retry> {
+        let image = spec.image.as_deref().unwrap_or_default();
+        let pulled = self.pull(Some(&spec.name), image, Policy::of(spec), place).await?;
+        pulled.map_err(|problem| {
+            self.mail.waiting(&spec.name, Some((problem.reason, problem.message)));
+            problem.retry.map_or(Retry::BackOff, Retry::At)
+        })
+    }
+
+    /// Fetches an image for a container of the pod, or for the pod.
+    pub(super) async fn pull(
+        &self,
+        container: Option<&str>,
+        image: &str,
+        policy: Policy,
+        place: &Place,
+    ) -> Result<Result<Ready, Problem>, Retry> {
         let wanted: Vec<String> = files::pull_secrets(&self.pod).collect();
         let secrets: Vec<_> = wanted.iter().filter_map(|n| place.objects.secrets.get(n).cloned()).collect();
         let missing: Vec<String> = wanted.into_iter().filter(|n| !place.objects.secrets.contains_key(n)).collect();
-        let image = spec.image.clone().unwrap_or_default();
         let tries = self.memory.lock().tries.clone();
         let progress = |bytes: Option<(u64, u64)>| {
             let text = match bytes {
@@ -135,7 +146,9 @@ impl Start {
         };
         let wish = Wish {
             pod: &self.pod,
-            container: spec,
+            container,
+            image,
+            policy,
             secrets: &secrets,
             missing_secrets: &missing,
             sandbox: &place.config,
@@ -144,10 +157,7 @@ impl Start {
         };
         let pulled = self.unless_halted(self.ctx.puller.ensure(&wish)).await;
         self.mail.activity(None);
-        pulled?.map_err(|problem| {
-            self.mail.waiting(&spec.name, Some((problem.reason, problem.message)));
-            problem.retry.map_or(Retry::BackOff, Retry::At)
-        })
+        pulled
     }
 
     /// The container's configuration, with everything on disk that it refers to.
@@ -165,7 +175,7 @@ impl Start {
             self.event(None, Type::Warning, "InvalidEnvironmentVariableNames", text.clone());
         }
         let attempt = self.attempt(spec).await;
-        let mounts = self.mounts(spec, attempt, &environment, &downward.pod_ips).await?;
+        let mounts = self.mounts(spec, place, attempt, &environment, &downward.pod_ips).await?;
         config::render(&config::Inputs {
             pod,
             container: spec,
@@ -195,77 +205,6 @@ impl Start {
         let reported = reported.filter(|s| s.name == spec.name && s.container_id.is_some()).map(|s| s.restart_count);
         let from_status = reported.max().and_then(|n| u32::try_from(n).ok()).map_or(0, |n| n.saturating_add(1));
         from_logs.max(from_status).saturating_add(extra)
-    }
-
-    async fn mounts(
-        &self,
-        spec: &Spec,
-        attempt: u32,
-        environment: &Environment,
-        pod_ips: &[String],
-    ) -> Result<Vec<Mount>, String> {
-        let (ctx, pod) = (&self.ctx, self.pod.clone());
-        let (layout, settings) = (ctx.layout.clone(), ctx.settings.clone());
-        let log_directory = ctx.log_directory(&pod).join(&spec.name);
-        let (spec, environment, ips) = (spec.clone(), environment.clone(), pod_ips.to_vec());
-        let unique = ctx.rng.below(u64::from(u32::MAX));
-        blocking(move || {
-            let text = |error: std::io::Error| error.to_string();
-            std::fs::create_dir_all(&log_directory).map_err(text)?;
-            let mut out = Vec::new();
-            for (index, mount) in spec.volume_mounts.iter().flatten().enumerate() {
-                let volumes = pod.spec().volumes.as_deref().unwrap_or_default();
-                let Some(volume) = volumes.iter().find(|v| v.name == mount.name) else {
-                    return Err(format!("volume \"{}\" not found", mount.name));
-                };
-                let sub = match (&mount.sub_path, &mount.sub_path_expr) {
-                    (_, Some(expr)) if !expr.is_empty() => {
-                        let known = |name: &str| environment.get(name).is_some();
-                        if let Some(name) = crate::container::expand::first_unknown(expr, known) {
-                            return Err(format!("missing value for \"{name}\""));
-                        }
-                        Some(crate::container::expand::expand(expr, |name| environment.get(name)))
-                    }
-                    (Some(path), _) if !path.is_empty() => Some(path.clone()),
-                    _ => None,
-                };
-                let host = match sub {
-                    None => layout.volume(&pod.uid, volume),
-                    Some(sub) => {
-                        layout.sub_path(&pod.uid, volume, &sub, &format!("{}/{index}", spec.name)).map_err(|e| {
-                            tracing::warn!(pod = %pod.full_name(), volume = mount.name, error = %e, "no subPath");
-                            format!(
-                                "failed to prepare subPath for volumeMount \"{}\" of container \"{}\"",
-                                mount.name, spec.name
-                            )
-                        })?
-                    }
-                };
-                out.push(Mount {
-                    host,
-                    container: mount.mount_path.clone(),
-                    // What is made from objects is ours to change, not the container's.
-                    read_only: mount.read_only.unwrap_or(false) || files::is_files(volume),
-                    propagation: mount.mount_propagation.clone(),
-                });
-            }
-            let has = |path: &str| out.iter().any(|m: &Mount| m.container == path);
-            if !has("/etc/hosts") {
-                let node_hosts = std::fs::read_to_string(&settings.hosts).unwrap_or_default();
-                let content = hosts::render(&pod, &ips, &settings.cluster_dns.domain, &node_hosts);
-                let host = layout.hosts(&pod.uid, &content).map_err(text)?;
-                out.push(Mount { host, container: "/etc/hosts".into(), read_only: false, propagation: None });
-            }
-            let path = spec.termination_message_path.clone().unwrap_or_else(|| "/dev/termination-log".into());
-            if !path.is_empty() && !out.iter().any(|m: &Mount| m.container == path) {
-                let name = format!("{attempt}-{unique:08x}");
-                let host = layout.termination_log(&pod.uid, &spec.name, &name).map_err(text)?;
-                out.push(Mount { host, container: path, read_only: false, propagation: None });
-            }
-            Ok(out)
-        })
-        .await
-        .unwrap_or_else(|e| Err(e.to_string()))
     }
 }
 

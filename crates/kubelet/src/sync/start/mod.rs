@@ -4,14 +4,15 @@
 //! server) is let go at once, a call to the runtime is waited for.
 
 mod container;
+mod image_volumes;
+mod mounts;
+mod volumes;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use ::cri::v1;
-use api::types::core::v1::Volume;
 use client::events::Type;
 use parking_lot::Mutex;
 use stdx::clock::Instant;
@@ -24,13 +25,15 @@ use super::stop;
 use crate::container::env::Objects;
 use crate::container::{dns, sandbox};
 use crate::context::{Context, blocking};
+use crate::image::puller::Problem;
 use crate::image::puller::Tries;
 use crate::pod::BoundPod;
 use crate::report::Wait;
 use crate::runtime::PodState;
 use crate::unsupported;
-use crate::volume::atomic::Payload;
-use crate::volume::files::{self, Needs, TokenKey};
+use crate::volume::files::TokenKey;
+use image_volumes::ImageVolume;
+use volumes::{Made, Volumes};
 
 /// What a pod remembers between steps.
 pub struct Memory {
@@ -97,6 +100,10 @@ struct Place {
     config: v1::PodSandboxConfig,
     state: PodState,
     objects: Objects,
+    /// The volumes by their names.
+    made: BTreeMap<String, Made>,
+    /// What became of the images among them.
+    images: BTreeMap<String, Result<ImageVolume, Problem>>,
 }
 
 impl Start {
@@ -111,10 +118,11 @@ impl Start {
             self.mail.runtime();
         }
         self.claims()?;
-        let ((), objects) = tokio::join!(self.cgroup(), self.volumes());
-        let objects = objects?;
+        let ((), volumes) = tokio::join!(self.cgroup(), self.volumes());
+        let volumes = volumes?;
         self.passed("volumes made");
-        let place = Box::pin(self.sandbox(objects)).await?;
+        let mut place = Box::pin(self.sandbox(volumes)).await?;
+        place.images = self.image_volumes(&place).await?;
         let init = self.plan.init.iter().filter_map(|i| pod.init_containers().get(*i));
         let main = self.plan.start.iter().filter_map(|i| pod.containers().get(*i));
         let mut retry: Outcome = Ok(());
@@ -175,124 +183,16 @@ impl Start {
         }
     }
 
-    /// Makes the volumes what the objects say; gives the objects.
-    async fn volumes(&self) -> Result<Objects, Retry> {
-        let (ctx, pod) = (&self.ctx, &self.pod);
-        let needs = files::needs(pod);
-        let asked = async { tokio::join!(ctx.cluster.objects(pod, &needs), self.tokens(&needs)).0 };
-        let objects = match self.unless_halted(asked).await? {
-            Ok(objects) => objects,
-            Err(error) => {
-                let text = format!("cannot read the pod's ConfigMaps and Secrets: {error}");
-                self.mail.activity(Some(Wait { code: "Objects", on: "the API server".into(), text }));
-                return Err(Retry::BackOff);
-            }
-        };
-        // Until told otherwise; a change that comes in while we work makes it stale again.
-        self.memory.lock().volumes_fresh = true;
-        if let Err((name, why)) = self.set_up(&objects).await {
-            let text = format!("MountVolume.SetUp failed for volume \"{name}\" : {why}");
-            self.event(None, Type::Warning, "FailedMount", text);
-            self.mail.activity(Some(Wait { code: "Mount", on: format!("volume {name}"), text: why }));
-            self.memory.lock().volumes_fresh = false;
-            return Err(Retry::BackOff);
-        }
-        Ok(objects)
-    }
-
-    /// Makes the volumes that containers use, in one piece of blocking work; the error is the name of
-    /// the first that cannot be made, and why.
-    async fn set_up(&self, objects: &Objects) -> Result<(), (String, String)> {
-        let (ctx, pod) = (&self.ctx, &self.pod);
-        let used = |volume: &&Volume| {
-            pod.all_containers().any(|c| {
-                let mounts = c.volume_mounts.iter().flatten().map(|m| &m.name);
-                mounts.chain(c.volume_devices.iter().flatten().map(|d| &d.name)).any(|n| *n == volume.name)
-            })
-        };
-        let mut made: Vec<(Volume, Option<Payload>)> = Vec::new();
-        let mut failed = None;
-        for volume in pod.spec().volumes.iter().flatten().filter(used) {
-            match self.payload(volume, objects) {
-                Ok(payload) => made.push((volume.clone(), payload)),
-                Err(why) => {
-                    failed = Some((volume.name.clone(), why));
-                    break;
-                }
-            }
-        }
-        let group = pod.spec().security_context.as_ref().and_then(|s| s.fs_group);
-        let group = group.and_then(|g| u32::try_from(g).ok());
-        let (layout, uid, version) = (ctx.layout.clone(), pod.uid.clone(), self.version());
-        let work = move || {
-            made.iter().try_for_each(|(volume, payload)| {
-                let done = layout.set_up(&uid, volume, payload.as_ref(), &version, group);
-                done.map_err(|why| (volume.name.clone(), why))
-            })
-        };
-        blocking(work).await.unwrap_or_else(|e| Err(("of the pod".to_owned(), e.to_string())))?;
-        failed.map_or(Ok(()), Err)
-    }
-
-    fn payload(&self, volume: &Volume, objects: &Objects) -> Result<Option<Payload>, String> {
-        if let Some(why) = unsupported::volume(volume) {
-            return Err(why);
-        }
-        if !files::is_files(volume) {
-            return Ok(None);
-        }
-        let tokens = self.memory.lock().tokens.iter().map(|(k, (t, _))| (k.clone(), t.clone())).collect();
-        let place = self.ctx.place(&self.pod, &self.seen);
-        files::render(volume, &files::Inputs { pod: &self.pod, objects, tokens: &tokens, place: &place }).map(Some)
-    }
-
-    /// A name for this state of a volume that was not used before.
-    fn version(&self) -> String {
-        let wall = self.ctx.clock.wall();
-        let stamp = jiff::fmt::strtime::format("%Y_%m_%d_%H_%M_%S", wall).unwrap_or_default();
-        format!("{stamp}.{}", self.ctx.rng.below(u64::from(u32::MAX)))
-    }
-
-    /// Fetches the tokens that are missing or due. One that cannot be renewed serves on; one that
-    /// cannot be had shows as a volume that cannot be made.
-    async fn tokens(&self, needs: &Needs) {
-        let clock = &self.ctx.clock;
-        self.memory.lock().tokens.retain(|key, _| needs.tokens.contains(key));
-        for key in &needs.tokens {
-            let known = self.memory.lock().tokens.get(key).cloned();
-            if known.as_ref().is_some_and(|(_, renew)| clock.now() < *renew) {
-                continue;
-            }
-            match self.ctx.cluster.token(&self.pod, key).await {
-                Ok(token) => {
-                    let life = token.expires.duration_since(clock.wall()).unsigned_abs();
-                    // At 80 % of its life, and daily.
-                    let renew = clock.now() + (life.mul_f64(0.8)).min(Duration::from_secs(86_400));
-                    self.memory.lock().tokens.insert(key.clone(), (token.token, renew));
-                }
-                Err(error) => {
-                    tracing::warn!(pod = %self.pod.full_name(), audience = key.audience, %error, "no token");
-                    if let Some((token, _)) = known {
-                        let again = clock.now() + Duration::from_secs(10);
-                        self.memory.lock().tokens.insert(key.clone(), (token, again));
-                    } else {
-                        let on = "a service account token".to_owned();
-                        self.mail.activity(Some(Wait { code: "Token", on, text: error.to_string() }));
-                    }
-                }
-            }
-        }
-    }
-
     /// The sandbox to start containers in: the one there is, or a new one.
-    async fn sandbox(&self, objects: Objects) -> Result<Place, Retry> {
+    async fn sandbox(&self, volumes: Volumes) -> Result<Place, Retry> {
         let (ctx, pod) = (&self.ctx, &self.pod);
         self.go_on()?;
+        let (objects, volumes, images) = (volumes.objects, volumes.made, BTreeMap::new());
         let (attempt, changed) = match &self.plan.sandbox {
             Sandbox::Keep(id) => {
                 let attempt = self.seen.sandboxes.iter().find(|s| s.id == *id).map_or(0, |s| s.attempt);
                 let config = self.sandbox_config(attempt, false).await;
-                return Ok(Place { id: id.clone(), config, state: self.seen.clone(), objects });
+                return Ok(Place { id: id.clone(), config, state: self.seen.clone(), objects, made: volumes, images });
             }
             Sandbox::Finish => return Err(Retry::BackOff),
             Sandbox::Create { attempt, changed } => (*attempt, *changed),
@@ -331,7 +231,7 @@ impl Start {
                 state.sandboxes.insert(0, made);
                 self.mail.activity(None);
                 self.mail.runtime();
-                Ok(Place { id, config, state, objects })
+                Ok(Place { id, config, state, objects, made: volumes, images })
             }
             Err(error) => {
                 self.memory.lock().failed_creations += 1;
@@ -379,6 +279,8 @@ fn earlier(a: Outcome, b: Outcome) -> Outcome {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]

@@ -4,17 +4,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::Cause as WriteCause;
+use stdx::ClockExt;
 use stdx::clock::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{Step, Work, Worker};
 use crate::context::{Context, blocking};
 use crate::pod::BoundPod;
+use crate::report::Wait;
 use crate::runtime::PodState;
 use crate::sync::lifecycle::{Cause, Facts, Phase};
+use crate::sync::mailbox::Mailbox;
 use crate::sync::plan::{Plan, Sandbox};
 use crate::sync::start::Start;
-use crate::sync::stop;
+use crate::sync::{stop, waits};
 
 /// A start that was told to go no further has at least so long to end.
 const MIN_END: Duration = Duration::from_secs(2);
@@ -88,7 +91,7 @@ impl Worker {
                     self.step = Step::Stop(0, self.caused(work));
                 } else if !self.cleaned {
                     self.probers.clear();
-                    self.step = Step::Clean(Box::pin(clean(ctx, pod, seen)));
+                    self.step = Step::Clean(Box::pin(clean(ctx, pod, seen, self.mail.clone())));
                 } else if self.gone && !seen.is_empty() {
                     self.step = Step::Clean(Box::pin(remove(ctx, pod, seen)));
                 }
@@ -128,20 +131,42 @@ pub(super) fn deadline(ctx: &Context, pod: &BoundPod) -> Option<Instant> {
     Some(ctx.clock.now() + Duration::from_secs(seconds).saturating_sub(active.unwrap_or_default()))
 }
 
+/// Volumes that are not removed by then are said to hang; their removal goes on.
+const CLEAN_LIMIT: Duration = Duration::from_secs(30);
+
 /// Removes what a pod that ended had on the node beside its containers' records and logs.
-async fn clean(ctx: Arc<Context>, pod: Arc<BoundPod>, seen: Arc<PodState>) -> Result<(), String> {
+async fn clean(ctx: Arc<Context>, pod: Arc<BoundPod>, seen: Arc<PodState>, mail: Arc<Mailbox>) -> Result<(), String> {
     // Sandboxes that ended by themselves still hold their network.
     stop::sandboxes(&ctx, &seen).await.map_err(|e| e.to_string())?;
     ctx.cluster.release(&pod.uid);
-    let (layout, cgroups) = (ctx.layout.clone(), ctx.cgroups.clone());
-    let work = move || {
-        layout.remove(&pod.uid).map_err(|e| format!("volumes not removed: {e}"))?;
-        match cgroups {
-            Some(cgroups) if !cgroups.remove(&pod) => Err("the kernel still holds a cgroup of the pod".to_owned()),
-            _ => Ok(()),
+    ctx.storage.release(&pod.uid);
+    let (layout, uid) = (ctx.layout.clone(), pod.uid.clone());
+    let removed = ctx.clock.timeout(CLEAN_LIMIT, blocking(move || layout.remove(&uid))).await;
+    let problem = match removed {
+        Ok(Ok(Ok(()))) => None,
+        Ok(Ok(Err(error))) => Some((error.path().display().to_string(), error.to_string())),
+        Ok(Err(error)) => Some((ctx.layout.pod(&pod.uid).display().to_string(), error.to_string())),
+        Err(_) => {
+            let path = ctx.layout.is_unmounting(&pod.uid).unwrap_or_else(|| ctx.layout.pod(&pod.uid));
+            let path = path.display().to_string();
+            let text = format!("{path} hangs: the kernel does not end it");
+            Some((path, text))
         }
     };
-    blocking(work).await.unwrap_or_else(|e| Err(e.to_string()))
+    if let Some((path, text)) = problem {
+        mail.activity(Some(Wait { code: waits::UNMOUNT, on: path, text: text.clone() }));
+        return Err(format!("volumes not removed: {text}"));
+    }
+    mail.activity(None);
+    if pod.spec().volumes.iter().flatten().any(|v| v.image.is_some()) {
+        ctx.runtime.remove_views(&pod.uid).await.map_err(|e| format!("images are still held: {e}"))?;
+    }
+    let Some(cgroups) = ctx.cgroups.clone() else { return Ok(()) };
+    match blocking(move || cgroups.remove(&pod)).await {
+        Ok(true) => Ok(()),
+        Ok(false) => Err("the kernel still holds a cgroup of the pod".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 /// Removes the last traces.
