@@ -7,6 +7,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "proto/containerd_content.proto",
         "proto/containerd_events.proto",
         "proto/containerd_snapshots.proto",
+        "proto/containerd_tasks.proto",
     ];
     for file in files {
         println!("cargo:rerun-if-changed={file}");

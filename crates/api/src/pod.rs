@@ -227,6 +227,24 @@ pub fn wished(pod: &Pod) -> [Resources; 2] {
     })
 }
 
+/// What the pod's spec says that it needs and may have, whatever its status tells, with what running a
+/// pod costs beside: requests, then limits. For who decides by the spec, as a node does.
+pub fn by_spec(pod: &Pod) -> [Resources; 2] {
+    [Side::Requests, Side::Limits].map(|side| {
+        let Some(spec) = pod.spec.as_ref() else { return Resources::new() };
+        let mut whole = together(spec, |container| of_container(container, side));
+        whole.extend(of_whole_pod(spec, side));
+        if let Some(overhead) = &spec.overhead {
+            let mut overhead = resources::parse(overhead);
+            if matches!(side, Side::Limits) {
+                overhead.retain(|name, _| whole.contains_key(name));
+            }
+            resources::add(&mut whole, &overhead);
+        }
+        whole
+    })
+}
+
 /// True when the pod as a whole is given cpu, memory or huge pages.
 pub fn has_resources_of_its_own(pod: &Pod) -> bool {
     let of_it = |name: &String| matches!(name.as_str(), "cpu" | "memory") || name.starts_with("hugepages-");

@@ -18,6 +18,8 @@ use crate::content_v1::content_client::ContentClient;
 use crate::error::{Error, Result};
 use crate::events_v1::events_client::EventsClient;
 use crate::events_v1::{Envelope, SubscribeRequest, TaskEvent as Task};
+use crate::tasks_v1::KillRequest;
+use crate::tasks_v1::tasks_client::TasksClient;
 
 /// The containerd namespace that its CRI plugin works in.
 const NAMESPACE: &str = "k8s.io";
@@ -29,6 +31,7 @@ pub struct Containerd {
     events: EventsClient<Channel>,
     containers: ContainersClient<Channel>,
     content: ContentClient<Channel>,
+    tasks: TasksClient<Channel>,
     clock: SharedClock,
 }
 
@@ -72,7 +75,8 @@ impl Containerd {
         Ok(Self {
             events: EventsClient::new(channel.clone()),
             containers: ContainersClient::new(channel.clone()),
-            content: ContentClient::new(channel),
+            content: ContentClient::new(channel.clone()),
+            tasks: TasksClient::new(channel),
             clock,
         })
     }
@@ -105,6 +109,12 @@ impl Containerd {
             Ok(reply) => Ok(reply?.into_inner()),
             Err(_) => Err(Error::DeadlineExceeded("context deadline exceeded".into())),
         }
+    }
+
+    /// Sends a signal to the first process of a container. One that has ended is not found.
+    pub async fn kill(&self, id: &str, signal: u32) -> Result<()> {
+        let request = KillRequest { container_id: id.to_owned(), exec_id: String::new(), signal, all: false };
+        self.within_limit(self.tasks.clone().kill(in_namespace(request))).await.map(drop)
     }
 
     /// The downloads under way.

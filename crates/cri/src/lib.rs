@@ -39,6 +39,11 @@ mod events_v1 {
 }
 
 #[allow(clippy::all, reason = "generated")]
+mod tasks_v1 {
+    tonic::include_proto!("containerd.services.tasks.v1");
+}
+
+#[allow(clippy::all, reason = "generated")]
 mod containers_v1 {
     tonic::include_proto!("containerd.services.containers.v1");
 }

@@ -273,7 +273,7 @@ async fn broken_pods_say_why(world: &World) -> Result<()> {
 
     let class = "apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata: {name: other}\nhandler: other\n---\n";
     cluster.apply(&format!("{class}{}  runtimeClassName: other\n", sleeps("classless"))).await?;
-    let text = "runtime classes are not supported by this kubelet";
+    let text = "no runtime for \"other\" is configured";
     says(world, "classless", "kubelet", "Sandbox", "the pod's sandbox", text).await?;
 
     // What was missing comes, and the Wait goes.

@@ -7,11 +7,12 @@ use api::{affinity, pod as ask, resources, taint};
 use machinery::quantity::Quantity;
 
 use crate::pod::BoundPod;
+use crate::runtime::Features;
 use crate::sync::lifecycle::Cause;
 use crate::sysctl;
 
 /// The node, as far as admission looks at it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Place {
     pub name: String,
     pub labels: BTreeMap<String, String>,
@@ -25,6 +26,15 @@ pub struct Kernel {
     pub sysctls: sysctl::Allowed,
     /// The kernel enforces AppArmor profiles.
     pub apparmor: bool,
+}
+
+/// `supplementalGroupsPolicy: Strict` on a node whose runtime passes over it would give processes
+/// groups that the pod's author has ruled out.
+pub fn groups_forbidden(pod: &BoundPod, features: &Features) -> Option<Cause> {
+    let policy = pod.spec().security_context.as_ref().and_then(|s| s.supplemental_groups_policy.as_deref());
+    let strict = policy == Some("Strict") && !features.supplemental_groups_policy;
+    let text = "SupplementalGroupsPolicy=Strict is not supported in this node";
+    strict.then(|| cause("SupplementalGroupsPolicyNotSupported", text)).flatten()
 }
 
 impl Place {
@@ -77,7 +87,8 @@ fn kernel_forbids(pod: &BoundPod, kernel: &Kernel) -> Option<Cause> {
     None
 }
 
-fn resources_missing(pod: &BoundPod, place: &Place, others: &[&BoundPod]) -> Option<Cause> {
+/// What of `pod`'s requests does not fit beside those of `others`.
+pub fn resources_missing(pod: &BoundPod, place: &Place, others: &[&BoundPod]) -> Option<Cause> {
     let missing = |name: &str, requested: i128, used: i128, capacity: i128| {
         let text = format!(
             "Node didn't have enough resource: {name}, requested: {requested}, used: {used}, capacity: {capacity}"
@@ -93,9 +104,11 @@ fn resources_missing(pod: &BoundPod, place: &Place, others: &[&BoundPod]) -> Opt
     }
     let mut used = BTreeMap::new();
     for other in others {
-        resources::add(&mut used, &ask::effective_requests(other.object()));
+        let [requests, _] = ask::by_spec(other.object());
+        resources::add(&mut used, &requests);
     }
-    for (name, wanted) in &ask::effective_requests(pod.object()) {
+    let [requests, _] = ask::by_spec(pod.object());
+    for (name, wanted) in &requests {
         let wanted = number(name, wanted);
         let Some(capacity) = place.allocatable.get(name).map(|q| number(name, q)) else {
             // What a node does not list it has none of, but cpu and memory of a node that has not
@@ -186,6 +199,19 @@ mod tests {
         check("u", profile("RuntimeDefault", None), &[], refused);
         check("u", profile("Unconfined", Some("RuntimeDefault")), &[], refused);
         check("u", profile("RuntimeDefault", Some("Unconfined")), &[], None);
+    }
+
+    #[test]
+    fn strict_groups_are_for_runtimes_that_keep_to_them() {
+        let of = |policy: &str, can| {
+            let pod = pod(json!({"spec": {"securityContext": {"supplementalGroupsPolicy": policy}, "containers": []}}));
+            let features = Features { supplemental_groups_policy: can, ..Features::default() };
+            groups_forbidden(&pod, &features).map(|c| format!("{}: {}", c.reason, c.message))
+        };
+        assert_eq!((of("Merge", false), of("Strict", true)), (None, None));
+        let want = "SupplementalGroupsPolicyNotSupported: Pod was rejected: SupplementalGroupsPolicy=Strict is not \
+                    supported in this node";
+        assert_eq!(of("Strict", false).as_deref(), Some(want));
     }
 
     fn check(uid: &str, spec: Value, others: &[Value], want: Option<&str>) {

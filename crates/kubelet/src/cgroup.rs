@@ -93,8 +93,7 @@ pub struct Allowance {
 
 /// What a pod as a whole is allowed: its requests, and limits where every container has one.
 pub fn allowance(pod: &BoundPod) -> Allowance {
-    let requests = api::pod::effective_requests(pod.object());
-    let limits = api::pod::effective_limits(pod.object());
+    let [requests, limits] = api::pod::by_spec(pod.object());
     let limit = |name: &str| {
         let whole = pod.spec().resources.as_ref().and_then(|r| r.limits.as_ref());
         let all = crate::pod::amount(whole, name).is_some()
@@ -160,11 +159,29 @@ impl Cgroups {
         self.write(&pod_path(&self.root, pod), allowance(pod))
     }
 
+    /// Lets a pod have what it has and what it is to have, whichever is more: for while its containers
+    /// change.
+    pub fn raise(&self, pod: &BoundPod) -> io::Result<()> {
+        let mut first_error = Ok(());
+        for (dir, file, text) in writes(&self.hierarchies, &pod_path(&self.root, pod), allowance(pod)) {
+            let path = dir.join(file);
+            let raised = std::fs::read_to_string(&path).and_then(|now| match more(now.trim(), &text) {
+                Some(text) => std::fs::write(&path, text),
+                None => Ok(()),
+            });
+            if let Err(error) = raised {
+                first_error =
+                    first_error.and(Err(io::Error::new(error.kind(), format!("{}: {error}", path.display()))));
+            }
+        }
+        first_error
+    }
+
     /// Gives the class of burstable pods what they ask for together.
     pub fn weigh<'a>(&self, pods: impl Iterator<Item = &'a BoundPod>) -> io::Result<()> {
         let burstable = pods.filter(|p| p.qos() == QosClass::Burstable);
         let milli = burstable
-            .map(|p| api::pod::effective_requests(p.object()).get("cpu").map_or(0, |q| q.milli()))
+            .map(|p| api::pod::by_spec(p.object())[0].get("cpu").map_or(0, |q| q.milli()))
             .fold(0i128, i128::saturating_add);
         let of = |shares| Allowance { shares, quota: 0, memory: 0 };
         self.write(&class_path(&self.root, QosClass::Burstable), of(shares(milli)))?;
@@ -253,6 +270,16 @@ impl Cgroups {
     }
 }
 
+/// What to write where `now` stands so that it allows what `wanted` does; `None` where it does already.
+/// `max` and negative numbers are without limit; of several words the first counts.
+fn more(now: &str, wanted: &str) -> Option<String> {
+    let amount = |text: &str| match text.split_whitespace().next() {
+        Some("max") | None => i64::MAX,
+        Some(word) => word.parse::<i64>().ok().filter(|n| *n >= 0).unwrap_or(i64::MAX),
+    };
+    (amount(wanted) > amount(now)).then(|| wanted.to_owned())
+}
+
 /// Removes a cgroup with its children; processes that are still in it are killed.
 fn remove_tree(dir: &Path) -> bool {
     let entries = match std::fs::read_dir(dir) {
@@ -327,6 +354,23 @@ mod tests {
             [format!("{at}/cpu.weight=30"), format!("{at}/cpu.max=max 100000"), format!("{at}/memory.max=134217728"),]
         );
         assert!(Hierarchies::parse(UNIFIED).is_unified());
+    }
+
+    #[test]
+    fn what_is_raised_is_never_less() {
+        let rows = [
+            ("100", "200", Some("200")),
+            ("200", "100", None),
+            ("-1", "100", None),
+            ("100", "-1", Some("-1")),
+            ("max 100000", "20000 100000", None),
+            ("20000 100000", "max 100000", Some("max 100000")),
+            ("20000 100000", "30000 100000", Some("30000 100000")),
+            ("max", "max", None),
+        ];
+        for (now, wanted, want) in rows {
+            assert_eq!(more(now, wanted).as_deref(), want, "{now} {wanted}");
+        }
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! What the kubelet asks of the API server for one pod, behind a trait so that tests can answer.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use api::types::core::v1::{ConfigMap, Pod, Secret, ServiceAccount};
+use api::types::node::v1::RuntimeClass;
 use async_trait::async_trait;
 use client::{Client, DeleteParams, Error, Informer, Key, Patch, Resource};
 use futures::future::try_join_all;
@@ -39,6 +40,8 @@ pub trait Cluster: Send + Sync + 'static {
     async fn patch_status(&self, pod: &BoundPod, patch: &Value) -> Result<Option<Arc<Pod>>, Error>;
     /// Removes a pod that ended from the API.
     async fn delete(&self, pod: &BoundPod) -> Result<(), Error>;
+    /// The handler of a RuntimeClass; `None` when there is no such class.
+    async fn runtime_handler(&self, class: &str) -> Result<Option<String>, Error>;
     /// The Services there are.
     fn services(&self) -> Vec<Service>;
 }
@@ -71,6 +74,10 @@ impl Cluster for NoCluster {
     }
 
     async fn delete(&self, _: &BoundPod) -> Result<(), Error> {
+        nobody()
+    }
+
+    async fn runtime_handler(&self, _: &str) -> Result<Option<String>, Error> {
         nobody()
     }
 
@@ -109,6 +116,8 @@ pub struct ApiCluster {
     rng: Rng,
     stage: Stage,
     services: Informer<api::types::core::v1::Service>,
+    /// Followed from the first pod on that wants one.
+    runtime_classes: OnceLock<Informer<RuntimeClass>>,
     followed: Table,
     on_change: OnChange,
 }
@@ -119,7 +128,16 @@ impl ApiCluster {
         let services = Informer::builder(client.clone(), Resource::of::<api::types::core::v1::Service>())
             .without_json()
             .start(clock.clone(), rng.clone(), stage);
-        Self { client, clock, rng, stage: stage.clone(), services, followed: Table::default(), on_change }
+        Self {
+            client,
+            clock,
+            rng,
+            stage: stage.clone(),
+            services,
+            runtime_classes: OnceLock::new(),
+            followed: Table::default(),
+            on_change,
+        }
     }
 
     /// Ends once the Services are known.
@@ -305,6 +323,21 @@ impl Cluster for ApiCluster {
             Err(error) if !error.is_not_found() && !error.is_conflict() => Err(error),
             _ => Ok(()),
         }
+    }
+
+    async fn runtime_handler(&self, class: &str) -> Result<Option<String>, Error> {
+        let classes = self.runtime_classes.get_or_init(|| {
+            Informer::builder(self.client.clone(), Resource::of::<RuntimeClass>()).without_json().start(
+                self.clock.clone(),
+                self.rng.clone(),
+                &self.stage,
+            )
+        });
+        // What the watch does not show (yet) may exist all the same.
+        if let Some(found) = classes.get(&Key::new("", class)) {
+            return Ok(Some(found.view.handler.clone()));
+        }
+        Ok(self.client.api::<RuntimeClass>().find(class).await?.map(|class| class.handler))
     }
 
     fn services(&self) -> Vec<Service> {

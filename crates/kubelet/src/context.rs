@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use machinery::quantity::Quantity;
 use parking_lot::{Mutex, RwLock};
@@ -17,12 +18,15 @@ use crate::image::puller::Puller;
 use crate::pod::BoundPod;
 use crate::program::Programs;
 use crate::report::Report;
-use crate::runtime::{PodState, Runtime};
+use crate::resize::Allocations;
+use crate::runtime::{Features, PodState, Runtime};
+use crate::sync::crash;
+use crate::users::Blocks;
 use crate::volume::setup::Layout;
 use crate::volume::storage::Storage;
 
 /// Facts about the node that do not change while the kubelet runs.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     /// The node's addresses, the preferred family first.
     pub node_ips: Vec<String>,
@@ -38,8 +42,27 @@ pub struct Settings {
     pub node_memory: i128,
     /// What pods may ask of the kernel.
     pub kernel: Kernel,
+    /// How long a container that keeps ending waits at most before it starts again.
+    pub longest_back_off: Duration,
     /// `containerd`.
     pub runtime_name: String,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            node_ips: Vec::new(),
+            log_root: PathBuf::new(),
+            seccomp_root: PathBuf::new(),
+            cluster_dns: ClusterDns::default(),
+            resolv_conf: PathBuf::new(),
+            hosts: PathBuf::new(),
+            node_memory: 0,
+            kernel: Kernel::default(),
+            longest_back_off: crash::POLICY.max,
+            runtime_name: String::new(),
+        }
+    }
 }
 
 /// Which pod a sandbox or container belongs to, for hints that name only an id.
@@ -102,6 +125,12 @@ pub struct Context {
     /// The node's name and labels, which volumes may be bound to.
     pub node: RwLock<(String, BTreeMap<String, String>)>,
     pub owners: Owners,
+    /// What the runtime can do that not every runtime can.
+    pub features: Arc<RwLock<Features>>,
+    /// What pods are allocated.
+    pub allocations: Allocations,
+    /// Ids of the node that stand for the users of pods.
+    pub users: Blocks,
 }
 
 impl Context {
@@ -116,6 +145,17 @@ impl Context {
             return self.settings.node_ips.clone();
         }
         state.sandboxes.first().filter(|s| s.ready).map(|s| s.ips.clone()).unwrap_or_default()
+    }
+
+    /// Gives the classes of pods their weights.
+    pub fn weigh(&self) {
+        let Some(cgroups) = self.cgroups.clone() else { return };
+        let pods = self.allocations.pods();
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = cgroups.weigh(pods.iter().map(|p| &**p)) {
+                tracing::debug!(%error, "the classes of pods keep their weights");
+            }
+        });
     }
 
     /// What downward fields show beside the pod's object.

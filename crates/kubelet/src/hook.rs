@@ -6,7 +6,7 @@ use std::time::Duration;
 use api::types::core::v1::{Container, LifecycleHandler};
 use stdx::{ClockExt, SharedClock};
 
-use crate::probe::{Answer, http};
+use crate::probe::http;
 use crate::runtime::Runtime;
 
 /// Runs a hook for at most `limit`. The error is for the log: events do not quote hooks.
@@ -29,11 +29,8 @@ pub async fn run(
             };
         }
         if let Some(action) = &hook.http_get {
-            let get = http::Get::of(action, container, ip)?;
-            return match http::probe(&get, limit, clock).await {
-                Answer::Success | Answer::Warning(_) => Ok(()),
-                Answer::Failure { text, .. } | Answer::Error(text) => Err(text),
-            };
+            let get = http::Get { agent: "kube-lifecycle", ..http::Get::of(action, container, ip)? };
+            return http::call(&get, limit, clock).await;
         }
         if let Some(sleep) = &hook.sleep {
             clock.sleep(Duration::from_secs(u64::try_from(sleep.seconds).unwrap_or(0))).await;

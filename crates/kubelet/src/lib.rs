@@ -39,6 +39,7 @@
 pub mod admit;
 pub mod cgroup;
 pub mod cluster;
+pub mod config;
 pub mod container;
 pub mod context;
 pub mod hook;
@@ -51,6 +52,7 @@ pub mod probe;
 pub mod program;
 pub mod relist;
 pub mod report;
+pub mod resize;
 mod run;
 pub mod runtime;
 pub mod server;
@@ -60,6 +62,7 @@ pub mod status;
 pub mod sync;
 pub mod sysctl;
 pub mod unsupported;
+pub mod users;
 pub mod volume;
 
 pub use run::{Error, Options, run};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use api::meta::apis::meta::v1::ObjectMeta;
 use api::pod::QosClass;
-use api::types::core::v1::{Container, Pod, PodSpec, PodStatus};
+use api::types::core::v1::{Container, ContainerRestartRule, EphemeralContainer, Pod, PodSpec, PodStatus};
 use machinery::quantity::Quantity;
 
 /// A pod whose name, namespace and uid are fit for file paths and whose spec is present.
@@ -18,6 +18,8 @@ pub struct BoundPod {
     pub uid: String,
     object: Arc<Pod>,
     is_static: bool,
+    /// The ephemeral containers as containers, and whose processes each wants to see.
+    ephemeral: Vec<(Container, Option<String>)>,
 }
 
 /// What a container's exit means for it.
@@ -59,8 +61,10 @@ impl BoundPod {
                 && !text.starts_with('.')
                 && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'.')
         };
+        let ephemeral =
+            object.spec.iter().flat_map(|s| s.ephemeral_containers.iter().flatten()).map(ephemeral).collect();
         (safe(&name) && safe(&namespace) && safe(&uid))
-            .then(|| Arc::new(Self { namespace, name, uid, object, is_static }))
+            .then(|| Arc::new(Self { namespace, name, uid, object, is_static, ephemeral }))
     }
 
     /// True when a manifest on the node describes it, and an object in the API at most shows it.
@@ -105,9 +109,25 @@ impl BoundPod {
         &self.spec().containers
     }
 
-    /// Init containers, then the containers.
+    /// Ephemeral containers, in the order of the spec.
+    pub fn ephemeral_containers(&self) -> impl ExactSizeIterator<Item = &Container> {
+        self.ephemeral.iter().map(|(container, _)| container)
+    }
+
+    /// True when `name` is an ephemeral container.
+    pub fn is_ephemeral(&self, name: &str) -> bool {
+        self.ephemeral_containers().any(|c| c.name == name)
+    }
+
+    /// The container whose processes the ephemeral container `name` wants to see.
+    pub fn target_of(&self, name: &str) -> Option<&str> {
+        let found = self.ephemeral.iter().find(|(container, _)| container.name == name);
+        found?.1.as_deref().filter(|target| !target.is_empty())
+    }
+
+    /// Init containers, then the containers, then the ephemeral ones.
     pub fn all_containers(&self) -> impl Iterator<Item = &Container> {
-        self.init_containers().iter().chain(self.containers())
+        self.init_containers().iter().chain(self.containers()).chain(self.ephemeral_containers())
     }
 
     /// A container of any sort by name.
@@ -127,17 +147,13 @@ impl BoundPod {
 
     /// Whether `container` starts again after it ended with `exit_code`.
     pub fn restarts_after(&self, container: &Container, exit_code: i32) -> bool {
+        if self.is_ephemeral(&container.name) {
+            return false;
+        }
         if is_restartable_init(container) && self.is_init(&container.name) {
             return true;
         }
-        let by_rule = container.restart_policy_rules.iter().flatten().any(|rule| {
-            rule.action == "Restart"
-                && rule.exit_codes.as_ref().is_some_and(|codes| {
-                    let listed = codes.values.iter().flatten().any(|v| *v == exit_code);
-                    if codes.operator == "NotIn" { !listed } else { listed }
-                })
-        });
-        if by_rule {
+        if matching_rule(container, exit_code).is_some_and(|action| matches!(action, RESTART | RESTART_ALL)) {
             return true;
         }
         let policy = match container.restart_policy.as_deref() {
@@ -149,6 +165,32 @@ impl BoundPod {
             RestartPolicy::OnFailure => exit_code != 0,
             RestartPolicy::Never => false,
         }
+    }
+
+    /// A container's limit: its own, else that of the whole pod.
+    pub fn limit(&self, container: &Container, name: &str) -> Option<Quantity> {
+        let whole = || amount(self.spec().resources.as_ref()?.limits.as_ref(), name);
+        limit(container, name).or_else(whole)
+    }
+
+    /// The same pod with another spec.
+    pub fn with_spec(&self, change: impl FnOnce(&mut PodSpec)) -> Arc<Self> {
+        let mut object = Pod::clone(&self.object);
+        if let Some(spec) = &mut object.spec {
+            change(spec);
+        }
+        Arc::new(Self { object: Arc::new(object), ..self.clone() })
+    }
+
+    /// Whether `container`'s end with `exit_code` restarts all containers of its pod.
+    pub fn restarts_all_after(&self, container: &Container, exit_code: i32) -> bool {
+        !self.is_ephemeral(&container.name) && matching_rule(container, exit_code) == Some(RESTART_ALL)
+    }
+
+    /// True for pods that an end of a container may restart as a whole.
+    pub fn may_restart_all(&self) -> bool {
+        let all = self.init_containers().iter().chain(self.containers());
+        all.flat_map(|c| c.restart_policy_rules.iter().flatten()).any(|rule| rule.action == RESTART_ALL)
     }
 
     /// True once somebody asked for the pod's deletion.
@@ -171,6 +213,14 @@ impl BoundPod {
         let spec = self.spec().termination_grace_period_seconds.unwrap_or(30);
         let asked = self.meta().deletion_timestamp.as_ref().and(self.meta().deletion_grace_period_seconds);
         asked.unwrap_or(spec).max(0)
+    }
+
+    /// The domain beneath the cluster's that the pod's own hostname has, if it has one. A hostname that
+    /// is overridden is whole as it is.
+    pub fn domain(&self, cluster_domain: &str) -> Option<String> {
+        let spec = self.spec();
+        let subdomain = spec.subdomain.as_deref().filter(|s| !s.is_empty() && spec.hostname_override.is_none())?;
+        Some(format!("{subdomain}.{}.svc.{cluster_domain}", self.namespace))
     }
 
     /// The hostname that processes in the pod see.
@@ -199,9 +249,89 @@ impl BoundPod {
     }
 }
 
+/// The action of a restart rule that restarts its container.
+const RESTART: &str = "Restart";
+/// The action of a restart rule that restarts its whole pod in place.
+const RESTART_ALL: &str = "RestartAllContainers";
+
+/// The action of the first of the container's rules that is about this end.
+fn matching_rule(container: &Container, exit_code: i32) -> Option<&str> {
+    let is_about = |rule: &&ContainerRestartRule| {
+        rule.exit_codes.as_ref().is_some_and(|codes| {
+            let listed = codes.values.iter().flatten().any(|v| *v == exit_code);
+            match codes.operator.as_str() {
+                "In" => listed,
+                "NotIn" => !listed,
+                _ => false,
+            }
+        })
+    };
+    container.restart_policy_rules.iter().flatten().find(is_about).map(|rule| rule.action.as_str())
+}
+
 /// An init container that stays beside the others (`restartPolicy: Always`).
 pub fn is_restartable_init(container: &Container) -> bool {
     container.restart_policy.as_deref() == Some("Always")
+}
+
+/// An ephemeral container as the container it is, and its target.
+fn ephemeral(found: &EphemeralContainer) -> (Container, Option<String>) {
+    let EphemeralContainer {
+        args,
+        command,
+        env,
+        env_from,
+        image,
+        image_pull_policy,
+        lifecycle,
+        liveness_probe,
+        name,
+        ports,
+        readiness_probe,
+        resize_policy,
+        resources,
+        restart_policy,
+        restart_policy_rules,
+        security_context,
+        startup_probe,
+        stdin,
+        stdin_once,
+        target_container_name,
+        termination_message_path,
+        termination_message_policy,
+        tty,
+        volume_devices,
+        volume_mounts,
+        working_dir,
+    } = found.clone();
+    let container = Container {
+        args,
+        command,
+        env,
+        env_from,
+        image,
+        image_pull_policy,
+        lifecycle,
+        liveness_probe,
+        name,
+        ports,
+        readiness_probe,
+        resize_policy,
+        resources,
+        restart_policy,
+        restart_policy_rules,
+        security_context,
+        startup_probe,
+        stdin,
+        stdin_once,
+        termination_message_path,
+        termination_message_policy,
+        tty,
+        volume_devices,
+        volume_mounts,
+        working_dir,
+    };
+    (container, target_container_name)
 }
 
 type Resources = BTreeMap<String, api::meta::api::resource::Quantity>;
@@ -255,11 +385,18 @@ pub(crate) mod tests {
             {"name": "a"},
             {"name": "b", "restartPolicy": "OnFailure"},
             {"name": "c", "restartPolicyRules": [{"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}]},
+            {"name": "d", "restartPolicy": "Never", "restartPolicyRules": [
+                {"action": "Restart", "exitCodes": {"operator": "In", "values": [1]}},
+                {"action": "RestartAllContainers", "exitCodes": {"operator": "NotIn", "values": [0, 2]}}]},
         ], "initContainers": [{"name": "i"}, {"name": "s", "restartPolicy": "Always"}]}}));
         let restarts = |name, code| pod.restarts_after(pod.container(name).expect("a container"), code);
         assert!(!restarts("a", 1));
         assert!(restarts("b", 1) && !restarts("b", 0));
         assert!(restarts("c", 42) && !restarts("c", 1));
+        assert!(restarts("d", 1) && restarts("d", 3) && !restarts("d", 0) && !restarts("d", 2));
+        let all = |name, code| pod.restarts_all_after(pod.container(name).expect("a container"), code);
+        assert!(all("d", 3) && !all("d", 1) && !all("d", 2) && !all("c", 42), "the first rule that matches counts");
+        assert!(pod.may_restart_all());
         assert!(!restarts("i", 1));
         assert!(restarts("s", 0));
     }

@@ -33,8 +33,6 @@ struct Handle {
     pod: Arc<BoundPod>,
     mail: Arc<Mailbox>,
     view: watch::Receiver<View>,
-    /// The node took it: it counts when room for others is reckoned.
-    admitted: bool,
     /// Nobody wants it any more; it ends.
     gone: bool,
 }
@@ -60,8 +58,6 @@ pub struct Pods {
     ctx: Arc<Context>,
     stage: Stage,
     handles: Mutex<HashMap<String, Handle>>,
-    /// What admission looks at of the node.
-    place: RwLock<admit::Place>,
     /// Pods that the runtime held when this process began: they are not refused now.
     adopted: Mutex<BTreeMap<String, Summary>>,
     /// Locked after `handles`, never before.
@@ -81,7 +77,6 @@ impl Pods {
             ctx,
             stage,
             handles: Mutex::default(),
-            place: RwLock::default(),
             adopted: Mutex::new(adopted),
             statics: Mutex::default(),
             mirrors_due: Notify::new(),
@@ -91,7 +86,7 @@ impl Pods {
 
     /// The node's object changed.
     pub fn set_place(&self, place: admit::Place) {
-        *self.place.write() = place;
+        self.ctx.allocations.set_place(place);
     }
 
     /// The API server's newest word on the pod of that name.
@@ -113,23 +108,28 @@ impl Pods {
         let Some(pod) = current else { return };
         if let Some(handle) = handles.get_mut(&pod.uid) {
             handle.pod = pod.clone();
+            // What it has counts when room for others is reckoned, from now on as it is shown.
+            self.ctx.allocations.applied(&pod);
             handle.mail.put(|inbox| inbox.pod = Some(pod));
             return;
         }
         tracing::debug!(pod = %pod.full_name(), "pod shown");
         self.admit(&mut handles, pod);
-        self.weigh(&handles);
+        self.ctx.weigh();
     }
 
     /// Begins a pod that is wanted, unless the node refuses it.
     fn admit(self: &Arc<Self>, handles: &mut HashMap<String, Handle>, pod: Arc<BoundPod>) {
         let known = self.adopted.lock().remove(&pod.uid).is_some();
-        let place = self.place.read();
-        let others = handles.values().filter(|h| h.admitted).map(|h| &*h.pod);
         let ended = pod.has_ended() || pod.is_deleted();
-        let rejected =
-            if known || ended { None } else { admit::refuse(&pod, &place, &self.ctx.settings.kernel, others) };
-        drop(place);
+        let refused = |pod: &BoundPod, place: &admit::Place, others: &[&BoundPod]| {
+            if known || ended {
+                return None;
+            }
+            admit::groups_forbidden(pod, &self.ctx.features.read())
+                .or_else(|| admit::refuse(pod, place, &self.ctx.settings.kernel, others.iter().copied()))
+        };
+        let rejected = self.ctx.allocations.admit(&pod, refused).err();
         if let Some(cause) = &rejected {
             let bare = cause.message.strip_prefix("Pod was rejected: ").unwrap_or(&cause.message);
             self.ctx.report.event(&pod, None, Type::Warning, &cause.reason, bare.to_owned());
@@ -170,13 +170,12 @@ impl Pods {
         rejected: Option<Cause>,
         gone: bool,
     ) {
-        let admitted = rejected.is_none() && !gone;
         let uid = pod.uid.clone();
         let (worker, view, mail) = Worker::new(self.ctx.clone(), pod.clone(), rejected.clone());
         if gone {
             mail.put(|inbox| inbox.gone = true);
         }
-        handles.insert(uid.clone(), Handle { pod, mail, view, admitted, gone });
+        handles.insert(uid.clone(), Handle { pod, mail, view, gone });
         let (this, stage) = (self.clone(), self.stage.clone());
         self.stage.spawn(async move { this.attend(uid, worker, rejected, stage).await });
     }
@@ -206,20 +205,10 @@ impl Pods {
             let mut handles = self.handles.lock();
             handles.remove(&uid);
             // A static pod of its name may have waited for its end.
+            self.ctx.allocations.forget(&uid);
             self.begin_static(&mut handles);
-            self.weigh(&handles);
+            self.ctx.weigh();
         }
-    }
-
-    /// Gives the classes of pods their weights.
-    fn weigh(&self, handles: &HashMap<String, Handle>) {
-        let Some(cgroups) = self.ctx.cgroups.clone() else { return };
-        let pods: Vec<_> = handles.values().filter(|h| h.admitted).map(|h| h.pod.clone()).collect();
-        tokio::task::spawn_blocking(move || {
-            if let Err(error) = cgroups.weigh(pods.iter().map(|p| &**p)) {
-                tracing::debug!(%error, "the classes of pods keep their weights");
-            }
-        });
     }
 
     /// Something happened to a pod in the runtime. False when no task cares for it.

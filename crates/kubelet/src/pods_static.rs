@@ -28,13 +28,14 @@ impl Pods {
                     Some(pod) => {
                         // Its author chose the uid: it is the same pod with another content.
                         handle.pod = pod.clone();
+                        self.ctx.allocations.applied(pod);
                         handle.mail.put(|inbox| inbox.pod = Some(pod.clone()));
                     }
                 }
             }
         }
         self.begin_static(&mut handles);
-        self.weigh(&handles);
+        self.ctx.weigh();
     }
 
     /// Begins the static pods that are wanted and whose name is free.

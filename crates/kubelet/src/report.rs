@@ -8,7 +8,6 @@ use client::waits::Publisher;
 use parking_lot::Mutex;
 
 use crate::pod::BoundPod;
-use crate::unsupported;
 
 /// One thing that a pod waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,7 +56,7 @@ pub fn reference(pod: &BoundPod) -> Reference {
 pub fn field_path(pod: &BoundPod, container: &str) -> String {
     let list = match container {
         name if pod.is_init(name) => "initContainers",
-        name if unsupported::ephemeral(pod).any(|c| c.name == name) => "ephemeralContainers",
+        name if pod.is_ephemeral(name) => "ephemeralContainers",
         _ => "containers",
     };
     format!("spec.{list}{{{container}}}")

@@ -11,7 +11,7 @@ use client::delegated::{Delegate, Times};
 use client::events::{Recorder, Source};
 use client::waits::Publisher;
 use client::{Client, Informer, Key, Resource};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use stdx::backoff::Policy;
 use stdx::shutdown::Stage;
 use stdx::{ClockExt, Rng, SharedClock};
@@ -29,13 +29,16 @@ use crate::pods::Pods;
 use crate::program::HostPrograms;
 use crate::relist::{self, Relist};
 use crate::report::{ApiReport, LogReport, Report};
-use crate::runtime::Runtime;
+use crate::resize::Allocations;
 use crate::runtime::cri::CriRuntime;
+use crate::runtime::{Features, Health, Runtime};
 use crate::server::{Server, auth::Gate};
 use crate::shared::Shared;
 use crate::static_pods::mirror::Mirrors;
 use crate::static_pods::{self, Sources};
+use crate::sync::crash;
 use crate::sysctl;
+use crate::users::Blocks;
 use crate::volume::mounts::KernelMounts;
 use crate::volume::setup::Layout;
 use crate::volume::storage::{ApiStorage, NoStorage, Storage};
@@ -71,6 +74,8 @@ pub struct Options {
     pub max_pods: u32,
     /// Kernel settings that pods may have beside the safe ones; a trailing `*` stands for anything.
     pub allowed_unsafe_sysctls: Vec<String>,
+    /// How long a container that keeps ending waits at most before it starts again.
+    pub max_container_restart_period: Duration,
     /// Below what the node is under pressure.
     pub thresholds: Thresholds,
     /// Where manifests of static pods are.
@@ -98,6 +103,7 @@ impl Default for Options {
             resolv_conf: "/etc/resolv.conf".into(),
             max_pods: 110,
             allowed_unsafe_sysctls: Vec::new(),
+            max_container_restart_period: crash::POLICY.max,
             thresholds: Thresholds::default(),
             static_pods: static_pods::Options::default(),
             version: concat!("v1.37.1+pintle.", env!("CARGO_PKG_VERSION")).into(),
@@ -231,6 +237,7 @@ async fn serve(
         None => (Arc::new(NoCluster), Arc::new(NoStorage)),
     };
     let listed = Arc::new(Mutex::new(relist::Health::default()));
+    let features = Arc::new(RwLock::new(Features::default()));
     let keeper = server.as_ref().map(|(client, ..)| {
         keeper::Keeper::new(keeper::Parts {
             identity,
@@ -240,6 +247,7 @@ async fn serve(
             runtime: runtime.clone(),
             report: report.clone(),
             listed: listed.clone(),
+            features: features.clone(),
             clock: clock.clone(),
             rng: rng.clone(),
         })
@@ -247,7 +255,8 @@ async fn serve(
 
     // The node registers while the runtime is asked what it holds; static pods wait for the latter only.
     let on_node = async {
-        let (runtime_name, adopted) = first_look(&runtime, &clock).await;
+        let (health, adopted) = first_look(&runtime, &clock).await;
+        features.write().clone_from(&health.features);
         let ctx = Arc::new(Context {
             clock: clock.clone(),
             rng: rng.clone(),
@@ -271,11 +280,15 @@ async fn serve(
                 hosts: "/etc/hosts".into(),
                 node_memory: i128::from(machine.memory),
                 kernel: Kernel { sysctls, apparmor: machine.apparmor },
-                runtime_name,
+                longest_back_off: options.max_container_restart_period,
+                runtime_name: health.name,
             },
             allocatable: Default::default(),
             node: Default::default(),
             owners: Default::default(),
+            features: features.clone(),
+            allocations: Allocations::open(&options.root_dir.join("pods")),
+            users: Blocks::open(&options.root_dir.join("pods")),
         });
         let pods = Pods::new(ctx.clone(), stage.clone(), adopted);
         ctx.allocatable.write().clone_from(&alone.allocatable);
@@ -393,11 +406,11 @@ fn waits(client: &Client, node: &str, own: &Arc<OnceSlot>, clock: &SharedClock, 
 async fn first_look(
     runtime: &Arc<dyn Runtime>,
     clock: &SharedClock,
-) -> (String, BTreeMap<String, crate::runtime::Summary>) {
+) -> (Health, BTreeMap<String, crate::runtime::Summary>) {
     let mut failures = 0;
     loop {
         match futures::future::try_join(runtime.health(), runtime.list()).await {
-            Ok((health, list)) => return (health.name, list),
+            Ok(found) => return found,
             Err(error) => {
                 failures += 1;
                 tracing::info!(%error, "waiting for the container runtime");

@@ -7,9 +7,11 @@ use api::types::core::v1::Container;
 
 use super::env::Environment;
 use super::expand::expand;
+use super::signal::Signal;
 use super::{resources, security};
 use crate::pod::BoundPod;
 use crate::runtime::{Image, labels};
+use crate::users::Block;
 
 /// A volume, file or directory in the container.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +52,10 @@ pub struct Inputs<'a> {
     pub image_ref: &'a str,
     pub environment: &'a Environment,
     pub mounts: &'a [Mount],
+    /// The container whose processes it sees beside its own.
+    pub target: Option<&'a str>,
+    /// The pod's users, where they are not the node's: files keep theirs through the mounts.
+    pub users: Option<Block>,
     pub node_memory: i128,
     pub seccomp_root: &'a Path,
 }
@@ -72,7 +78,14 @@ pub fn render(inputs: &Inputs) -> Result<v1::ContainerConfig, String> {
     };
     let linux = v1::LinuxContainerConfig {
         resources: Some(resources::linux(pod, container, inputs.node_memory)),
-        security_context: Some(security::container(pod, container, inputs.image, inputs.seccomp_root)?),
+        security_context: Some(security::container(&security::Inputs {
+            pod,
+            container,
+            image: inputs.image,
+            target: inputs.target,
+            users: inputs.users,
+            seccomp_root: inputs.seccomp_root,
+        })?),
     };
     let pair = |(key, value): &(String, String)| v1::KeyValue { key: key.clone(), value: value.clone() };
     Ok(v1::ContainerConfig {
@@ -82,7 +95,7 @@ pub fn render(inputs: &Inputs) -> Result<v1::ContainerConfig, String> {
         args: expanded(&container.args),
         working_dir: container.working_dir.clone().unwrap_or_default(),
         envs: inputs.environment.variables.iter().map(pair).collect(),
-        mounts: inputs.mounts.iter().map(mount).collect(),
+        mounts: inputs.mounts.iter().map(|m| mount(m, inputs.users)).collect(),
         devices: Vec::new(),
         labels: labels::container(pod, container),
         annotations: labels::annotations(pod, container, inputs.attempt),
@@ -91,10 +104,16 @@ pub fn render(inputs: &Inputs) -> Result<v1::ContainerConfig, String> {
         stdin_once: container.stdin_once.unwrap_or(false),
         tty: container.tty.unwrap_or(false),
         linux: Some(linux),
+        stop_signal: stop_signal(container).map_or(0, |signal| signal.runtime),
     })
 }
 
-fn mount(mount: &Mount) -> v1::Mount {
+/// The signal that the container wants to be ended with.
+pub fn stop_signal(container: &Container) -> Option<Signal> {
+    Signal::named(container.lifecycle.as_ref()?.stop_signal.as_deref()?)
+}
+
+fn mount(mount: &Mount, users: Option<Block>) -> v1::Mount {
     let propagation = match mount.propagation.as_deref() {
         Some("HostToContainer") => v1::MountPropagation::PropagationHostToContainer,
         Some("Bidirectional") => v1::MountPropagation::PropagationBidirectional,
@@ -115,6 +134,8 @@ fn mount(mount: &Mount) -> v1::Mount {
         propagation: propagation as i32,
         image,
         image_sub_path,
+        uid_mappings: users.map(Block::mapping).into_iter().collect(),
+        gid_mappings: users.map(Block::mapping).into_iter().collect(),
         ..v1::Mount::default()
     }
 }
@@ -143,6 +164,8 @@ mod tests {
             image_ref: "sha256:1",
             environment: &environment,
             mounts: &mounts,
+            target: None,
+            users: None,
             node_memory: 1 << 30,
             seccomp_root: Path::new("/s"),
         })

@@ -75,7 +75,7 @@ pub fn resource(
             pod::amount(list, name).unwrap_or(Quantity::ZERO)
         }
         "limits" => {
-            pod::limit(container, name).or_else(|| place.allocatable.get(name).copied()).unwrap_or(Quantity::ZERO)
+            pod.limit(container, name).or_else(|| place.allocatable.get(name).copied()).unwrap_or(Quantity::ZERO)
         }
         _ => return Err(format!("unsupported container resource : {}", selector.resource)),
     };
@@ -124,6 +124,30 @@ mod tests {
             assert_eq!(field(&pod, &place, path).as_deref(), Ok(want), "{path}");
         }
         assert!(field(&pod, &place, "spec.hostname").is_err());
+    }
+
+    #[test]
+    fn every_sort_of_resource() {
+        let pod = pod(json!({"spec": {"resources": {"limits": {"cpu": "3", "memory": "2Gi"}}, "containers": [
+            {"name": "c", "resources": {
+                "requests": {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "1Gi", "hugepages-2Mi": "4Mi"},
+                "limits": {"ephemeral-storage": "3Gi", "hugepages-2Mi": "4Mi"}}}]}}));
+        for (resource_name, divisor, want) in [
+            ("requests.hugepages-2Mi", "1Mi", "4"),
+            ("limits.hugepages-2Mi", "1", "4194304"),
+            ("requests.ephemeral-storage", "1Gi", "1"),
+            ("limits.ephemeral-storage", "2Gi", "2"),
+            // What the whole pod may have stands in for a container's own limit.
+            ("limits.cpu", "1m", "3000"),
+            ("limits.memory", "1Gi", "2"),
+            ("requests.memory", "1M", "1074"),
+        ] {
+            let selector =
+                serde_json::from_value(json!({"containerName": "c", "resource": resource_name, "divisor": divisor}))
+                    .expect("a selector");
+            let found = resource(&pod, &Place::default(), &selector, None);
+            assert_eq!(found.as_deref(), Ok(want), "{resource_name} {divisor}");
+        }
     }
 
     #[test]

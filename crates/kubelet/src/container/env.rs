@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use api::types::core::v1::{ConfigMap, Container, Secret};
+use api::types::core::v1::{ConfigMap, Container, FileKeySelector, Secret};
 
 use super::downward::{self, Place};
+use super::env_file;
 use super::expand::expand;
 use super::service_links::{self, Service};
 use crate::pod::BoundPod;
@@ -18,11 +19,15 @@ pub struct Objects {
     pub secrets: BTreeMap<String, Arc<Secret>>,
 }
 
+/// Files of the pod's volumes by volume and path, as far as they are there and can be read.
+pub type Files = BTreeMap<(String, String), Option<String>>;
+
 /// What an environment is made of.
 pub struct Inputs<'a> {
     pub pod: &'a BoundPod,
     pub container: &'a Container,
     pub objects: &'a Objects,
+    pub files: &'a Files,
     pub services: &'a [Service],
     pub place: &'a Place,
 }
@@ -51,7 +56,7 @@ impl Environment {
 
 /// Builds the environment; the error is the message of CreateContainerConfigError.
 pub fn environment(inputs: &Inputs) -> Result<Environment, String> {
-    let Inputs { pod, container, objects, services, place } = *inputs;
+    let Inputs { pod, container, objects, files, services, place } = *inputs;
     let mut out = Environment::default();
     for source in container.env_from.iter().flatten() {
         let prefix = source.prefix.as_deref().unwrap_or_default();
@@ -110,6 +115,11 @@ pub fn environment(inputs: &Inputs) -> Result<Environment, String> {
                         Some(value) => value,
                         None => continue,
                     }
+                } else if let Some(r) = &from.file_key_ref {
+                    match from_file(files, r)? {
+                        Some(value) => value,
+                        None => continue,
+                    }
                 } else {
                     return Err(format!("the source of variable {} is not supported by this kubelet", variable.name));
                 }
@@ -123,6 +133,25 @@ pub fn environment(inputs: &Inputs) -> Result<Environment, String> {
         }
     }
     Ok(out)
+}
+
+/// The value that a file has for a key, unless it need not have it.
+fn from_file(files: &Files, source: &FileKeySelector) -> Result<Option<String>, String> {
+    let FileKeySelector { key, path, volume_name, optional } = source;
+    let Some(text) = files.get(&(volume_name.clone(), path.clone())) else {
+        return Err(format!("cannot find the volume \"{volume_name}\" referenced by FileKeyRef"));
+    };
+    let value = match text {
+        Some(text) => env_file::value(text, key).map_err(|_| "couldn't parse env file".to_owned())?,
+        None if *optional == Some(true) => None,
+        None => return Err("couldn't parse env file".to_owned()),
+    };
+    match value.filter(|v| !v.is_empty()) {
+        None if *optional != Some(true) => {
+            Err(format!("environment variable key \"{key}\" not found in file \"{path}\""))
+        }
+        value => Ok(value),
+    }
 }
 
 /// `found`: no object, or an object with or without the key.
@@ -179,6 +208,7 @@ mod tests {
             pod: &pod,
             container: &pod.containers()[0],
             objects: &objects(),
+            files: &files(),
             services: &[],
             place: &Place { pod_ips: vec!["10.0.0.2".into()], ..Place::default() },
         });
@@ -210,6 +240,28 @@ mod tests {
         );
     }
 
+    fn files() -> Files {
+        let file = |path: &str, text: Option<&str>| (("v".to_owned(), path.to_owned()), text.map(str::to_owned));
+        [file("a", Some("K='one'\n")), file("bad", Some("K=one\n")), file("none", None)].into()
+    }
+
+    #[test]
+    fn files_fill_variables() {
+        let of = |path: &str, key: &str, optional: bool| {
+            json!({"env": [{"name": "X", "valueFrom": {"fileKeyRef":
+                {"volumeName": "v", "path": path, "key": key, "optional": optional}}}]})
+        };
+        check(of("a", "K", false), Ok(&["X=one"]));
+        check(of("a", "L", true), Ok(&[]));
+        check(of("none", "K", true), Ok(&[]));
+        check(of("a", "L", false), Err("environment variable key \"L\" not found in file \"a\""));
+        check(of("none", "K", false), Err("couldn't parse env file"));
+        check(of("bad", "K", true), Err("couldn't parse env file"));
+        let elsewhere = json!({"env": [{"name": "X", "valueFrom": {"fileKeyRef":
+            {"volumeName": "w", "path": "a", "key": "K"}}}]});
+        check(elsewhere, Err("cannot find the volume \"w\" referenced by FileKeyRef"));
+    }
+
     #[test]
     fn what_is_missing_is_named() {
         let key = |name: &str, key: &str| json!({"env": [{"name": "K", "valueFrom": {"configMapKeyRef": {"name": name, "key": key}}}]});
@@ -223,7 +275,8 @@ mod tests {
         let pod = pod(json!({"spec": {"containers": [{"name": "c", "envFrom": [{"configMapRef": {"name": "cm"}}]}]}}));
         let place = Place::default();
         let (objects, container) = (objects(), &pod.containers()[0]);
-        let inputs = Inputs { pod: &pod, container, objects: &objects, services: &[], place: &place };
+        let files = Files::new();
+        let inputs = Inputs { pod: &pod, container, objects: &objects, files: &files, services: &[], place: &place };
         assert_eq!(
             environment(&inputs).map(|e| e.skipped),
             Ok(vec![

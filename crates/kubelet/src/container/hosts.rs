@@ -38,8 +38,7 @@ pub fn render(pod: &BoundPod, pod_ips: &[String], cluster_domain: &str, node_hos
 
 /// The name a pod with a subdomain has in the cluster's DNS.
 pub fn full_name(pod: &BoundPod, cluster_domain: &str) -> Option<String> {
-    let subdomain = pod.spec().subdomain.as_deref().filter(|s| !s.is_empty())?;
-    Some(format!("{}.{subdomain}.{}.svc.{cluster_domain}", pod.hostname(), pod.namespace))
+    Some(format!("{}.{}", pod.hostname(), pod.domain(cluster_domain)?))
 }
 
 #[cfg(test)]
@@ -62,6 +61,11 @@ mod tests {
                 "{LOCAL}10.0.0.2\th.s.default.svc.cluster.local\th\n\n# Entries added by HostAliases.\n1.2.3.4\ta\tb\n"
             )
         );
+        let whole = pod(
+            json!({"spec": {"hostname": "h", "subdomain": "s", "hostnameOverride": "my.own.name", "containers": []}}),
+        );
+        let text = render(&whole, &["10.0.0.2".into()], "cluster.local", "");
+        assert_eq!(text, format!("{LOCAL}10.0.0.2\tmy.own.name\n"));
         let host = pod(json!({"spec": {"hostNetwork": true, "containers": []}}));
         let text = render(&host, &[], "cluster.local", "127.0.0.1 localhost\n");
         assert_eq!(text, "# Kubernetes-managed hosts file (host network).\n127.0.0.1 localhost\n");

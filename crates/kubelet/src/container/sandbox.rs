@@ -1,12 +1,11 @@
 //! What the runtime is told of a pod's sandbox. Pure.
 
-use std::path::Path;
-
 use ::cri::v1;
 
 use super::{hosts, security};
 use crate::pod::{BoundPod, is_restartable_init};
 use crate::runtime::labels;
+use crate::users::Block;
 
 /// What a sandbox is made of beside the pod.
 pub struct Inputs<'a> {
@@ -16,11 +15,15 @@ pub struct Inputs<'a> {
     pub log_directory: &'a str,
     pub cgroup_parent: &'a str,
     pub cluster_domain: &'a str,
-    pub seccomp_root: &'a Path,
+    /// The pod's users, where they are not the node's.
+    pub users: Option<Block>,
 }
 
-/// Renders the configuration.
-pub fn render(inputs: &Inputs) -> v1::PodSandboxConfig {
+/// The kernel's names of machines are no longer.
+const MAX_NAME: usize = 64;
+
+/// Renders the configuration; the error is the message of `FailedCreatePodSandBox`.
+pub fn render(inputs: &Inputs) -> Result<v1::PodSandboxConfig, String> {
     let pod = inputs.pod;
     let metadata = v1::PodSandboxMetadata {
         name: pod.name.clone(),
@@ -31,26 +34,35 @@ pub fn render(inputs: &Inputs) -> v1::PodSandboxConfig {
     let sysctls = pod.spec().security_context.iter().flat_map(|s| s.sysctls.iter().flatten());
     let linux = v1::LinuxPodSandboxConfig {
         cgroup_parent: inputs.cgroup_parent.to_owned(),
-        security_context: Some(security::sandbox(pod, inputs.seccomp_root)),
+        security_context: Some(security::sandbox(pod, inputs.users)),
         sysctls: sysctls.map(|s| (s.name.clone(), s.value.clone())).collect(),
         ..v1::LinuxPodSandboxConfig::default()
     };
-    v1::PodSandboxConfig {
+    // A pod on the node's network has the node's name.
+    let hostname = if pod.host_network() { String::new() } else { hostname(pod, inputs.cluster_domain)? };
+    Ok(v1::PodSandboxConfig {
         metadata: Some(metadata),
-        // A pod on the node's network has the node's name.
-        hostname: if pod.host_network() { String::new() } else { hostname(pod, inputs.cluster_domain) },
+        hostname,
         log_directory: inputs.log_directory.to_owned(),
         dns_config: Some(inputs.dns.clone()),
         port_mappings: if pod.host_network() { Vec::new() } else { ports(pod) },
         labels: labels::sandbox(pod),
         annotations: pod.meta().annotations.iter().flatten().map(|(k, v)| (k.clone(), v.clone())).collect(),
         linux: Some(linux),
-    }
+    })
 }
 
-fn hostname(pod: &BoundPod, cluster_domain: &str) -> String {
-    let full = pod.spec().set_hostname_as_fqdn == Some(true);
-    full.then(|| hosts::full_name(pod, cluster_domain)).flatten().unwrap_or_else(|| pod.hostname())
+fn hostname(pod: &BoundPod, cluster_domain: &str) -> Result<String, String> {
+    let full = hosts::full_name(pod, cluster_domain).filter(|_| pod.spec().set_hostname_as_fqdn == Some(true));
+    match full {
+        Some(name) if name.len() > MAX_NAME => Err(format!(
+            "failed to construct FQDN from pod hostname and cluster domain, FQDN {name} is too long ({MAX_NAME} \
+             characters is the max, {} characters requested)",
+            name.len()
+        )),
+        Some(name) => Ok(name),
+        None => Ok(pod.hostname()),
+    }
 }
 
 fn ports(pod: &BoundPod) -> Vec<v1::PortMapping> {
@@ -90,8 +102,9 @@ mod tests {
             log_directory: "/logs",
             cgroup_parent: "/kubepods/burstable/podu-1",
             cluster_domain: "cluster.local",
-            seccomp_root: Path::new("/s"),
-        });
+            users: None,
+        })
+        .expect("a config");
         assert_eq!(config.metadata.map(|m| (m.uid, m.attempt)), Some(("u-1".into(), 2)));
         assert_eq!((config.labels["app"].as_str(), config.labels[labels::POD_UID].as_str()), ("x", "u-1"));
         assert_eq!(
@@ -99,5 +112,33 @@ mod tests {
             [(8081, 81)]
         );
         assert_eq!(config.hostname, "web");
+    }
+
+    #[test]
+    fn hostnames() {
+        let of = |spec: serde_json::Value| {
+            let mut spec = spec;
+            spec["containers"] = json!([]);
+            hostname(&pod(json!({"spec": spec})), "cluster.local")
+        };
+        let full = "web.s.default.svc.cluster.local";
+        let rows = [
+            (json!({"subdomain": "s"}), Ok("web")),
+            (json!({"subdomain": "s", "setHostnameAsFQDN": true}), Ok(full)),
+            (json!({"setHostnameAsFQDN": true}), Ok("web")),
+            (json!({"hostname": "h", "subdomain": "s"}), Ok("h")),
+            (json!({"hostname": "h", "hostnameOverride": "my.own.name", "subdomain": "s"}), Ok("my.own.name")),
+            (
+                json!({"hostname": "a".repeat(40), "subdomain": "s", "setHostnameAsFQDN": true}),
+                Err("is too long (64 characters is the max, 68 characters requested)"),
+            ),
+        ];
+        for (spec, want) in rows {
+            match (of(spec.clone()), want) {
+                (Ok(found), Ok(want)) => assert_eq!(found, want, "{spec}"),
+                (Err(found), Err(want)) => assert!(found.ends_with(want), "{found}"),
+                (found, want) => panic!("{spec}: {found:?} instead of {want:?}"),
+            }
+        }
     }
 }

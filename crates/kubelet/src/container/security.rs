@@ -7,6 +7,7 @@ use api::types::core::v1 as core;
 
 use crate::pod::BoundPod;
 use crate::runtime::Image;
+use crate::users::Block;
 
 const MASKED: &[&str] = &[
     "/proc/asound",
@@ -28,13 +29,21 @@ fn int(value: Option<i64>) -> Option<v1::Int64Value> {
     value.map(|value| v1::Int64Value { value })
 }
 
+/// What a container's security context is made of.
+pub struct Inputs<'a> {
+    pub pod: &'a BoundPod,
+    pub container: &'a core::Container,
+    pub image: &'a Image,
+    /// The container whose processes it sees beside its own.
+    pub target: Option<&'a str>,
+    /// The pod's users, where they are not the node's.
+    pub users: Option<Block>,
+    pub seccomp_root: &'a Path,
+}
+
 /// A container's security context; the error is the message of CreateContainerConfigError.
-pub fn container(
-    pod: &BoundPod,
-    container: &core::Container,
-    image: &Image,
-    seccomp_root: &Path,
-) -> Result<v1::LinuxContainerSecurityContext, String> {
+pub fn container(inputs: &Inputs) -> Result<v1::LinuxContainerSecurityContext, String> {
+    let Inputs { pod, container, image, seccomp_root, .. } = *inputs;
     let whole = pod.spec().security_context.clone().unwrap_or_default();
     let own = container.security_context.clone().unwrap_or_default();
     let user = own.run_as_user.or(whole.run_as_user);
@@ -50,12 +59,19 @@ pub fn container(
         ..v1::Capability::default()
     });
     let image_user = if user.is_none() && image.uid.is_none() { image.username.clone() } else { String::new() };
+    // An image that names no user runs as root; said so, because a group alone is refused.
+    let user = user.or(image.uid).or(image_user.is_empty().then_some(0));
+    let mut namespaces = namespaces(pod, inputs.users);
+    if let Some(id) = inputs.target.filter(|_| namespaces.pid == v1::NamespaceMode::Container as i32) {
+        namespaces.pid = v1::NamespaceMode::Target as i32;
+        id.clone_into(&mut namespaces.target_id);
+    }
     Ok(v1::LinuxContainerSecurityContext {
         capabilities,
         privileged,
-        namespace_options: Some(namespaces(pod)),
+        namespace_options: Some(namespaces),
         selinux_options: selinux(own.se_linux_options.as_ref().or(whole.se_linux_options.as_ref())),
-        run_as_user: int(user.or(image.uid)),
+        run_as_user: int(user),
         run_as_username: image_user,
         run_as_group: int(own.run_as_group.or(whole.run_as_group)),
         readonly_rootfs: own.read_only_root_filesystem.unwrap_or(false),
@@ -67,38 +83,36 @@ pub fn container(
         seccomp: Some(if privileged {
             unconfined()
         } else {
-            seccomp(own.seccomp_profile.as_ref().or(whole.seccomp_profile.as_ref()), seccomp_root)
+            seccomp(own.seccomp_profile.as_ref().or(whole.seccomp_profile.as_ref()), seccomp_root)?
         }),
-        apparmor: apparmor(own.app_armor_profile.as_ref().or(whole.app_armor_profile.as_ref())),
+        apparmor: apparmor(own.app_armor_profile.as_ref().or(whole.app_armor_profile.as_ref()))?,
     })
 }
 
 /// A sandbox's security context.
-pub fn sandbox(pod: &BoundPod, seccomp_root: &Path) -> v1::LinuxSandboxSecurityContext {
+pub fn sandbox(pod: &BoundPod, users: Option<Block>) -> v1::LinuxSandboxSecurityContext {
     let whole = pod.spec().security_context.clone().unwrap_or_default();
     let privileged = pod.all_containers().any(|c| c.security_context.as_ref().and_then(|s| s.privileged) == Some(true));
     v1::LinuxSandboxSecurityContext {
-        namespace_options: Some(namespaces(pod)),
+        namespace_options: Some(namespaces(pod, users)),
         selinux_options: selinux(whole.se_linux_options.as_ref()),
         run_as_user: int(whole.run_as_user),
         run_as_group: int(whole.run_as_group),
         supplemental_groups: groups(&whole),
         supplemental_groups_policy: policy(&whole),
         privileged,
-        // The pause process does next to nothing: the runtime's own profile always suits it.
-        seccomp: Some(match whole.seccomp_profile.as_ref() {
-            Some(profile) => seccomp(Some(profile), seccomp_root),
-            None => v1::SecurityProfile {
-                profile_type: v1::security_profile::ProfileType::RuntimeDefault as i32,
-                ..v1::SecurityProfile::default()
-            },
+        // The pause process does next to nothing: the runtime's own profile always suits it, and a
+        // pod's own, made for what the pod does, need not let it begin.
+        seccomp: Some(v1::SecurityProfile {
+            profile_type: v1::security_profile::ProfileType::RuntimeDefault as i32,
+            ..v1::SecurityProfile::default()
         }),
         ..v1::LinuxSandboxSecurityContext::default()
     }
 }
 
 /// Which namespaces the pod's containers share, with each other or with the node.
-pub fn namespaces(pod: &BoundPod) -> v1::NamespaceOption {
+pub fn namespaces(pod: &BoundPod, users: Option<Block>) -> v1::NamespaceOption {
     let spec = pod.spec();
     let or_pod = |host: Option<bool>| if host == Some(true) { v1::NamespaceMode::Node } else { v1::NamespaceMode::Pod };
     let pid = match (spec.host_pid, spec.share_process_namespace) {
@@ -110,6 +124,11 @@ pub fn namespaces(pod: &BoundPod) -> v1::NamespaceOption {
         network: or_pod(spec.host_network) as i32,
         ipc: or_pod(spec.host_ipc) as i32,
         pid: pid as i32,
+        userns_options: users.map(|block| v1::UserNamespace {
+            mode: v1::NamespaceMode::Pod as i32,
+            uids: vec![block.mapping()],
+            gids: vec![block.mapping()],
+        }),
         ..v1::NamespaceOption::default()
     }
 }
@@ -157,34 +176,45 @@ fn unconfined() -> v1::SecurityProfile {
     }
 }
 
-fn seccomp(profile: Option<&core::SeccompProfile>, root: &Path) -> v1::SecurityProfile {
+/// A profile that is not what it should be is an error, never no profile.
+fn seccomp(profile: Option<&core::SeccompProfile>, root: &Path) -> Result<v1::SecurityProfile, String> {
     use v1::security_profile::ProfileType;
-    let Some(profile) = profile else { return unconfined() };
+    let Some(profile) = profile else { return Ok(unconfined()) };
     match profile.type_.as_str() {
-        "RuntimeDefault" => {
-            v1::SecurityProfile { profile_type: ProfileType::RuntimeDefault as i32, ..v1::SecurityProfile::default() }
+        "RuntimeDefault" => Ok(v1::SecurityProfile {
+            profile_type: ProfileType::RuntimeDefault as i32,
+            ..v1::SecurityProfile::default()
+        }),
+        "Localhost" => {
+            let file = profile.localhost_profile.as_deref().filter(|file| !file.is_empty());
+            let file = file.ok_or("localhostProfile must be set if seccompProfile type is Localhost.")?;
+            // Names of this folder only, whoever made the pod.
+            let plain = |part| matches!(part, std::path::Component::Normal(_));
+            if !Path::new(file).components().all(plain) {
+                return Err(format!("seccompProfile.localhostProfile {file:?} leads out of the profiles' folder"));
+            }
+            let localhost_ref = root.join(file).to_string_lossy().into_owned();
+            Ok(v1::SecurityProfile { profile_type: ProfileType::Localhost as i32, localhost_ref })
         }
-        "Localhost" => v1::SecurityProfile {
-            profile_type: ProfileType::Localhost as i32,
-            localhost_ref: root
-                .join(profile.localhost_profile.as_deref().unwrap_or_default())
-                .to_string_lossy()
-                .into_owned(),
-        },
-        _ => unconfined(),
+        "Unconfined" => Ok(unconfined()),
+        other => Err(format!("seccompProfile type {other:?} is not known")),
     }
 }
 
-fn apparmor(profile: Option<&core::AppArmorProfile>) -> Option<v1::SecurityProfile> {
+fn apparmor(profile: Option<&core::AppArmorProfile>) -> Result<Option<v1::SecurityProfile>, String> {
     use v1::security_profile::ProfileType;
-    let profile = profile?;
-    let profile_type = match profile.type_.as_str() {
-        "RuntimeDefault" => ProfileType::RuntimeDefault,
-        "Localhost" => ProfileType::Localhost,
-        _ => ProfileType::Unconfined,
+    let Some(profile) = profile else { return Ok(None) };
+    let name = profile.localhost_profile.clone().unwrap_or_default();
+    let (profile_type, localhost_ref) = match profile.type_.as_str() {
+        "RuntimeDefault" => (ProfileType::RuntimeDefault, String::new()),
+        "Localhost" if name.is_empty() => {
+            return Err("localhostProfile must be set if appArmorProfile type is Localhost.".into());
+        }
+        "Localhost" => (ProfileType::Localhost, name),
+        "Unconfined" => (ProfileType::Unconfined, String::new()),
+        other => return Err(format!("appArmorProfile type {other:?} is not known")),
     };
-    let localhost_ref = profile.localhost_profile.clone().unwrap_or_default();
-    Some(v1::SecurityProfile { profile_type: profile_type as i32, localhost_ref })
+    Ok(Some(v1::SecurityProfile { profile_type: profile_type as i32, localhost_ref }))
 }
 
 #[cfg(test)]
@@ -196,7 +226,63 @@ mod tests {
     fn render(whole: Value, own: Value, image: Image) -> Result<v1::LinuxContainerSecurityContext, String> {
         let pod =
             pod(json!({"spec": {"securityContext": whole, "containers": [{"name": "c", "securityContext": own}]}}));
-        container(&pod, &pod.containers()[0], &image, Path::new("/seccomp"))
+        let container_spec = &pod.containers()[0];
+        let seccomp_root = Path::new("/seccomp");
+        container(&Inputs {
+            pod: &pod,
+            container: container_spec,
+            image: &image,
+            target: None,
+            users: None,
+            seccomp_root,
+        })
+    }
+
+    #[test]
+    fn a_profile_that_is_not_there_confines_all_the_more() {
+        let seccomp = |profile: Value| render(json!({"seccompProfile": profile}), json!({}), Image::default());
+        let app_armor = |profile: Value| render(json!({}), json!({"appArmorProfile": profile}), Image::default());
+        let local = |file: &str| json!({"type": "Localhost", "localhostProfile": file});
+        let rows = [
+            (
+                seccomp(json!({"type": "Localhost"})),
+                "localhostProfile must be set if seccompProfile type is Localhost.",
+            ),
+            (seccomp(local("")), "localhostProfile must be set if seccompProfile type is Localhost."),
+            (seccomp(local("../x")), "seccompProfile.localhostProfile \"../x\" leads out of the profiles' folder"),
+            (seccomp(local("/x")), "seccompProfile.localhostProfile \"/x\" leads out of the profiles' folder"),
+            (seccomp(json!({"type": "Other"})), "seccompProfile type \"Other\" is not known"),
+            (app_armor(local("")), "localhostProfile must be set if appArmorProfile type is Localhost."),
+            (app_armor(json!({"type": ""})), "appArmorProfile type \"\" is not known"),
+        ];
+        for (found, want) in rows {
+            assert_eq!(found.err().as_deref(), Some(want));
+        }
+        let found = seccomp(json!({"type": "Unconfined"})).map(|c| c.seccomp.map(|s| s.profile_type));
+        assert_eq!(found, Ok(Some(v1::security_profile::ProfileType::Unconfined as i32)));
+    }
+
+    #[test]
+    fn a_target_counts_where_every_container_has_processes_of_its_own() {
+        let of = |spec: Value| {
+            let mut spec = spec;
+            spec["containers"] = json!([{"name": "c"}]);
+            let (pod, image) = (pod(json!({"spec": spec})), Image::default());
+            let inputs = Inputs {
+                pod: &pod,
+                container: &pod.containers()[0],
+                image: &image,
+                target: Some("id-1"),
+                users: None,
+                seccomp_root: Path::new("/seccomp"),
+            };
+            let found = container(&inputs).expect("a context").namespace_options.expect("namespaces");
+            (found.pid, found.target_id)
+        };
+        use v1::NamespaceMode::{Node, Pod, Target};
+        assert_eq!(of(json!({})), (Target as i32, "id-1".into()));
+        assert_eq!(of(json!({"shareProcessNamespace": true})), (Pod as i32, String::new()));
+        assert_eq!(of(json!({"hostPID": true})), (Node as i32, String::new()));
     }
 
     #[test]
@@ -222,6 +308,9 @@ mod tests {
         assert_eq!(render(json!({}), json!({}), named).map(|c| c.run_as_username).as_deref(), Ok("www"));
         let number = Image { uid: Some(33), ..Image::default() };
         assert_eq!(render(json!({}), json!({}), number).map(|c| c.run_as_user.map(|v| v.value)), Ok(Some(33)));
+        // The runtime refuses a group without a user.
+        let nobody = render(json!({"runAsGroup": 7}), json!({}), Image::default()).expect("a context");
+        assert_eq!((nobody.run_as_user.map(|v| v.value), nobody.run_as_group.map(|v| v.value)), (Some(0), Some(7)));
     }
 
     #[test]
@@ -257,7 +346,7 @@ mod tests {
         let of = |spec: Value| {
             let mut spec = spec;
             spec["containers"] = json!([]);
-            let n = namespaces(&pod(json!({"spec": spec})));
+            let n = namespaces(&pod(json!({"spec": spec})), None);
             (n.network, n.pid, n.ipc)
         };
         use v1::NamespaceMode::{Container, Node, Pod};

@@ -11,7 +11,7 @@ use api::types::core::v1::{Node, NodeStatus, Taint};
 use client::events::Type;
 use client::lease::Renewal;
 use client::{Client, Patch};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use stdx::backoff::Policy;
 use stdx::clock::Instant;
 use stdx::shutdown::Stage;
@@ -28,7 +28,7 @@ use crate::context::blocking;
 use crate::image::policy::go_duration;
 use crate::relist;
 use crate::report::{Report, Wait};
-use crate::runtime::{Error, Image, Runtime};
+use crate::runtime::{Error, Features, Image, Runtime};
 
 /// How often the machine and the runtime are looked at.
 const LOOK: Duration = Duration::from_secs(10);
@@ -75,6 +75,8 @@ pub struct Parts {
     pub runtime: Arc<dyn Runtime>,
     pub report: Arc<dyn Report>,
     pub listed: Arc<Mutex<relist::Health>>,
+    /// What the runtime can do, kept up to date.
+    pub features: Arc<RwLock<Features>>,
     pub clock: SharedClock,
     pub rng: Rng,
 }
@@ -277,6 +279,11 @@ impl Keeper {
         let clock = &self.parts.clock;
         let answer = clock.timeout(ANSWER, self.parts.runtime.health()).await;
         let answer = answer.unwrap_or_else(|_| Err(Error::DeadlineExceeded("no answer".into())));
+        if let Ok(health) = &answer {
+            if *self.parts.features.read() != health.features {
+                self.parts.features.write().clone_from(&health.features);
+            }
+        }
         self.runtime.observe(answer, clock.now());
         let problems = self.problems();
         let kinds = |all: &[Problem]| all.iter().map(|p| p.code).collect::<Vec<_>>();

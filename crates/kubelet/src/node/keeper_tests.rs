@@ -59,6 +59,7 @@ impl Bench {
             runtime: Arc::new(self.runtime.clone()),
             report: Arc::new(self.report.clone()),
             listed: self.listed.clone(),
+            features: Default::default(),
             clock: Arc::new(self.clock.clone()),
             rng,
         })

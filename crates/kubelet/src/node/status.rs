@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use api::meta::api::resource::Quantity as Text;
 use api::meta::apis::meta::v1::Time;
 use api::types::core::v1::{
-    ContainerImage, DaemonEndpoint, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeRuntimeHandler,
+    ContainerImage, DaemonEndpoint, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeFeatures, NodeRuntimeHandler,
     NodeRuntimeHandlerFeatures, NodeStatus, NodeSwapStatus, NodeSystemInfo,
 };
 use jiff::Timestamp;
@@ -16,7 +16,7 @@ use super::facts::Machine;
 use super::identity::Identity;
 use super::pressure::{Bound, Pressure, Thresholds};
 use super::runtime_state::{Problem, join};
-use crate::runtime::{Health, Image};
+use crate::runtime::{Handler, Health, Image};
 
 /// Images a Node names, and names of each.
 const MAX_IMAGES: usize = 50;
@@ -63,6 +63,13 @@ pub fn render(inputs: &Inputs<'_>, old: &NodeStatus) -> (NodeStatus, Vec<&'stati
         node_info: Some(info(inputs, old.node_info.as_ref())),
         images: inputs.images.map_or_else(|| old.images.clone(), |i| Some(images(i))),
         runtime_handlers: inputs.health.map_or_else(|| old.runtime_handlers.clone(), handlers),
+        features: inputs.health.map_or_else(
+            || old.features.clone(),
+            |health| {
+                let groups = health.features.supplemental_groups_policy;
+                Some(NodeFeatures { supplemental_groups_policy: Some(groups) })
+            },
+        ),
         ..NodeStatus::default()
     };
     (status, events)
@@ -155,14 +162,15 @@ fn images(all: &[Image]) -> Vec<ContainerImage> {
 }
 
 fn handlers(health: &Health) -> Option<Vec<NodeRuntimeHandler>> {
-    let render = |(name, read_only, users): &(String, bool, bool)| NodeRuntimeHandler {
-        name: Some(name.clone()),
+    let render = |handler: &Handler| NodeRuntimeHandler {
+        name: Some(handler.name.clone()),
         features: Some(NodeRuntimeHandlerFeatures {
-            recursive_read_only_mounts: Some(*read_only),
-            user_namespaces: Some(*users),
+            recursive_read_only_mounts: Some(handler.recursive_read_only),
+            user_namespaces: Some(handler.user_namespaces),
         }),
     };
-    (!health.handlers.is_empty()).then(|| health.handlers.iter().map(render).collect())
+    let handlers = &health.features.handlers;
+    (!handlers.is_empty()).then(|| handlers.iter().map(render).collect())
 }
 
 /// One condition of pressure: its type, and reason and message without and with it.
@@ -266,6 +274,7 @@ pub fn diff(old: &NodeStatus, new: &NodeStatus) -> Difference {
     set("nodeInfo", old.node_info != new.node_info, tree(&new.node_info));
     let list = |l: &Option<Vec<ContainerImage>>| l.clone().unwrap_or_default();
     set("images", list(&old.images) != list(&new.images), tree(&list(&new.images)));
+    set("features", old.features != new.features, tree(&new.features));
     set("runtimeHandlers", old.runtime_handlers != new.runtime_handlers, tree(&new.runtime_handlers));
     let said = |all: &Option<Vec<NodeCondition>>| -> BTreeMap<String, (String, Option<String>, Option<String>)> {
         let told = |c: &NodeCondition| (c.type_.clone(), (c.status.clone(), c.reason.clone(), c.message.clone()));

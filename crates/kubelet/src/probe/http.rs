@@ -26,6 +26,8 @@ pub struct Get {
     /// Path and query.
     pub path: String,
     pub headers: Vec<(String, String)>,
+    /// As whom it asks unless a header says otherwise: `kube-probe`.
+    pub agent: &'static str,
 }
 
 impl Get {
@@ -38,6 +40,7 @@ impl Get {
             port: super::port(&action.port, container)?,
             path: if path.starts_with('/') { path.to_owned() } else { format!("/{path}") },
             headers: action.http_headers.iter().flatten().map(|h| (h.name.clone(), h.value.clone())).collect(),
+            agent: "kube-probe",
         })
     }
 
@@ -76,24 +79,41 @@ pub async fn probe(get: &Get, limit: Duration, clock: &SharedClock) -> Answer {
     }
 }
 
+/// Asks as a hook does: any reply is one. A server that answers TLS in plain text is asked in plain text.
+pub async fn call(get: &Get, limit: Duration, clock: &SharedClock) -> Result<(), String> {
+    let once = |get: Get| async move {
+        let reply = clock.timeout(limit, Box::pin(ask(&get))).await;
+        let late = || Failed { text: "context deadline exceeded".into(), refused: false, plain: false };
+        reply.unwrap_or_else(|_| Err(late())).map(drop)
+    };
+    match once(get.clone()).await {
+        Err(failed) if failed.plain => once(Get { tls: false, ..get.clone() }).await,
+        other => other,
+    }
+    .map_err(|failed| format!("Get \"{}\": {}", get.url(), failed.text))
+}
+
+/// Replies that send elsewhere.
+const REDIRECTS: [u16; 5] = [301, 302, 303, 307, 308];
+
 async fn follow(first: &Get) -> Answer {
     let mut get = first.clone();
     for _ in 0..=MAX_REDIRECTS {
         let reply = match ask(&get).await {
             Ok(reply) => reply,
-            Err(Failed { text, refused }) => {
+            Err(Failed { text, refused, .. }) => {
                 return Answer::Failure { text: format!("Get \"{}\": {text}", get.url()), refused };
             }
         };
-        let target = reply.location.as_deref().filter(|_| (300..400).contains(&reply.status));
+        let target = reply.location.as_deref().filter(|_| REDIRECTS.contains(&reply.status));
         match target.map(|to| redirect(&get, to)) {
             Some(Some(next)) if next.host == first.host => get = next,
-            Some(_) => {
+            _ if (300..400).contains(&reply.status) => {
                 let body = String::from_utf8_lossy(&reply.body).into_owned();
                 return Answer::Warning(format!("Probe terminated redirects, Response body: {body}"));
             }
-            None if (200..400).contains(&reply.status) => return Answer::Success,
-            None => {
+            _ if (200..300).contains(&reply.status) => return Answer::Success,
+            _ => {
                 let text = format!("HTTP probe failed with statuscode: {}", reply.status);
                 return Answer::Failure { text, refused: false };
             }
@@ -108,6 +128,14 @@ fn redirect(from: &Get, location: &str) -> Option<Get> {
     if location.starts_with('/') && !location.starts_with("//") {
         return Some(Get { path: location.to_owned(), ..from.clone() });
     }
+    // A place beside where we are.
+    let is_whole = location.split(['/', '?']).next().is_some_and(|start| start.contains(':'));
+    if !is_whole && !location.starts_with("//") && !location.starts_with('#') {
+        let here = from.path.split('?').next().unwrap_or_default();
+        let folder = here.rsplit_once('/').map_or("", |(folder, _)| folder);
+        let path = if location.starts_with('?') { format!("{here}{location}") } else { format!("{folder}/{location}") };
+        return Some(Get { path, ..from.clone() });
+    }
     let uri: http::Uri = location.parse().ok()?;
     let tls = uri.scheme_str()? == "https";
     Some(Get {
@@ -116,16 +144,25 @@ fn redirect(from: &Get, location: &str) -> Option<Get> {
         port: uri.port_u16().unwrap_or(if tls { 443 } else { 80 }),
         path: uri.path_and_query().map_or_else(|| "/".to_owned(), ToString::to_string),
         headers: from.headers.clone(),
+        agent: from.agent,
     })
 }
 
 struct Failed {
     text: String,
     refused: bool,
+    /// The server does not speak TLS.
+    plain: bool,
 }
 
 fn failed(text: impl std::fmt::Display) -> Failed {
-    Failed { text: text.to_string(), refused: false }
+    Failed { text: text.to_string(), refused: false, plain: false }
+}
+
+fn handshake(error: std::io::Error) -> Failed {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    let plain = matches!(inner, Some(rustls::Error::InvalidMessage(_)));
+    Failed { plain, ..failed(error) }
 }
 
 async fn ask(get: &Get) -> Result<Reply, Failed> {
@@ -133,7 +170,7 @@ async fn ask(get: &Get) -> Result<Reply, Failed> {
     if get.tls {
         let name = rustls::pki_types::ServerName::try_from(get.host.clone()).map_err(failed)?;
         let connector = tokio_rustls::TlsConnector::from(Arc::new(transport::tls::trusting(None).map_err(failed)?));
-        let stream = connector.connect(name, stream).await.map_err(failed)?;
+        let stream = connector.connect(name, stream).await.map_err(handshake)?;
         exchange(get, TokioIo::new(stream)).await
     } else {
         exchange(get, TokioIo::new(stream)).await
@@ -144,7 +181,7 @@ async fn ask(get: &Get) -> Result<Reply, Failed> {
 async fn dial(host: &str, port: u16) -> Result<TcpStream, Failed> {
     TcpStream::connect((host, port)).await.map_err(|error| {
         let refused = error.kind() == std::io::ErrorKind::ConnectionRefused;
-        Failed { text: super::dial_error(host, port, &error), refused }
+        Failed { text: super::dial_error(host, port, &error), refused, plain: false }
     })
 }
 
@@ -154,22 +191,27 @@ where
 {
     let gone = |error: hyper::Error| {
         let text = if error.is_incomplete_message() { "EOF".to_owned() } else { error.to_string() };
-        Failed { text, refused: false }
+        failed(text)
     };
     let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.map_err(gone)?;
     let mut request = http::Request::get(&get.path);
     let named = |name: &str| get.headers.iter().any(|(n, _)| n.eq_ignore_ascii_case(name));
-    if !named("host") {
+    let host = get.headers.iter().find(|(n, _)| n.eq_ignore_ascii_case("host"));
+    if host.is_none_or(|(_, value)| value.is_empty()) {
         request = request.header("Host", get.authority());
     }
     if !named("user-agent") {
-        request = request.header("User-Agent", "kube-probe/1.37");
+        request = request.header("User-Agent", format!("{}/1.37", get.agent));
     }
     if !named("accept") {
         request = request.header("Accept", "*/*");
     }
     request = request.header("Connection", "close");
-    for (name, value) in &get.headers {
+    // One of these that is empty is not sent at all.
+    let is_sent = |(name, value): &&(String, String)| {
+        !value.is_empty() || !["accept", "user-agent", "host"].iter().any(|n| n.eq_ignore_ascii_case(name))
+    };
+    for (name, value) in get.headers.iter().filter(is_sent) {
         request = request.header(name, value);
     }
     let request = request.body(Empty::<Bytes>::new()).map_err(failed)?;
@@ -257,6 +299,49 @@ mod tests {
         assert!(asked[1].starts_with("GET /next "));
         let (found, _) = answer(vec!["HTTP/1.1 302 F\r\nLocation: http://other/x\r\nContent-Length: 1\r\n\r\nb"]).await;
         assert_eq!(found, Answer::Warning("Probe terminated redirects, Response body: b".into()));
+        let (found, _) = answer(vec!["HTTP/1.1 304 N\r\nLocation: /next\r\n\r\n"]).await;
+        assert_eq!(found, Answer::Warning("Probe terminated redirects, Response body: ".into()));
+    }
+
+    #[test]
+    fn where_a_redirect_leads() {
+        let from = Get { path: "/a/b?c=d".into(), ..get(80) };
+        let url = |location: &str| redirect(&from, location).map(|to| to.url());
+        for (location, want) in [
+            ("/x", Some("http://127.0.0.1:80/x")),
+            ("x/y", Some("http://127.0.0.1:80/a/x/y")),
+            ("?e", Some("http://127.0.0.1:80/a/b?e")),
+            ("https://127.0.0.1/x?y", Some("https://127.0.0.1:443/x?y")),
+            ("http://[::1]:81", Some("http://[::1]:81/")),
+            ("//other/x", None),
+        ] {
+            assert_eq!(url(location).as_deref(), want, "{location}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_empty_header_takes_the_usual_one_away() {
+        let (port, task) = server(vec!["HTTP/1.1 200 OK\r\n\r\n"]).await;
+        let headers = ["Accept", "User-Agent", "Host"].map(|n| (n.to_owned(), String::new())).into();
+        let get = Get { headers, ..get(port) };
+        assert_eq!(probe(&get, Duration::from_secs(5), &RealClock::shared()).await, Answer::Success);
+        let asked = task.await.expect("served").remove(0).to_lowercase();
+        assert!(!asked.contains("accept:") && !asked.contains("user-agent:"), "{asked}");
+        assert!(asked.contains(&format!("host: 127.0.0.1:{port}\r\n")), "{asked}");
+    }
+
+    #[tokio::test]
+    async fn a_hook_takes_any_reply_and_plain_text_for_tls() {
+        let clock = RealClock::shared();
+        let (port, task) = server(vec!["HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n"]).await;
+        let hook = Get { agent: "kube-lifecycle", ..get(port) };
+        assert_eq!(call(&hook, Duration::from_secs(5), &clock).await, Ok(()));
+        assert!(task.await.expect("served")[0].to_lowercase().contains("user-agent: kube-lifecycle/1.37\r\n"));
+        let refusal = "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
+        let (port, task) = server(vec![refusal, "HTTP/1.1 200 OK\r\n\r\n"]).await;
+        let hook = Get { tls: true, ..get(port) };
+        assert_eq!(call(&hook, Duration::from_secs(5), &clock).await, Ok(()));
+        assert!(task.await.expect("served")[1].starts_with("GET /ok?x=1 "));
     }
 
     #[tokio::test]

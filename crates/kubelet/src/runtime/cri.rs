@@ -16,9 +16,10 @@ use tokio::sync::mpsc;
 use super::labels;
 use super::view::Views;
 use super::{
-    Container, ContainerState, Error, Health, Hint, Image, Output, PodState, Result, Runtime, Sandbox, Summary,
-    ViewMount,
+    Container, ContainerState, Error, Features, Handler, Health, Hint, Image, Output, PodState, Result, Runtime,
+    Sandbox, Summary, ViewMount,
 };
+use crate::container::signal::Signal;
 
 /// The longest termination message that is kept.
 const MAX_MESSAGE: u64 = 4096;
@@ -112,6 +113,7 @@ async fn parse(sandbox_id: &str, status: v1::ContainerStatus) -> Container {
             .filter(|m| m.recursive_read_only)
             .map(|m| m.container_path.clone())
             .collect(),
+        stop_signal: Signal::name(status.stop_signal),
         id: status.id,
     }
 }
@@ -198,14 +200,18 @@ impl Runtime for CriRuntime {
                 _ => {}
             }
         }
-        out.handlers = status
-            .runtime_handlers
-            .into_iter()
-            .map(|h| {
-                let features = h.features.unwrap_or_default();
-                (h.name, features.recursive_read_only_mounts, features.user_namespaces)
-            })
-            .collect();
+        let handler = |h: v1::RuntimeHandler| {
+            let features = h.features.unwrap_or_default();
+            Handler {
+                name: h.name,
+                recursive_read_only: features.recursive_read_only_mounts,
+                user_namespaces: features.user_namespaces,
+            }
+        };
+        out.features = Features {
+            handlers: status.runtime_handlers.into_iter().map(handler).collect(),
+            supplemental_groups_policy: status.features.is_some_and(|f| f.supplemental_groups_policy),
+        };
         Ok(out)
     }
 
@@ -356,6 +362,21 @@ impl Runtime for CriRuntime {
 
     async fn stop_container(&self, id: &str, grace: Duration) -> Result<()> {
         self.client.stop_container(id, grace).await
+    }
+
+    async fn update_container(&self, id: &str, resources: v1::LinuxContainerResources) -> Result<()> {
+        self.client.update_container_resources(id, resources).await
+    }
+
+    async fn memory_in_use(&self, id: &str) -> Result<Option<u64>> {
+        let filter = v1::ContainerStatsFilter { id: id.to_owned(), ..Default::default() };
+        let memory = self.client.list_container_stats(Some(filter)).await?.into_iter().find_map(|s| s.memory);
+        // A runtime that does not tell what is used tells what is used for good.
+        Ok(memory.and_then(|m| m.usage_bytes.filter(|v| v.value > 0).or(m.working_set_bytes)).map(|v| v.value))
+    }
+
+    async fn signal(&self, id: &str, signal: u32) -> Result<()> {
+        self.containerd.kill(id, signal).await
     }
 
     async fn remove_container(&self, id: &str) -> Result<()> {

@@ -46,6 +46,7 @@ pub fn container(
         resources: None,
         user: None,
         recursive_read_only: Vec::new(),
+        stop_signal: None,
     }
 }
 
@@ -62,6 +63,12 @@ struct World {
     waiting: Vec<&'static str>,
     hints: Vec<mpsc::Sender<Hint>>,
     log: Vec<String>,
+    /// Signals end nothing.
+    deaf: bool,
+    /// What each container uses of memory.
+    memory: u64,
+    /// Whose processes a container sees beside its own, by its name.
+    targets: BTreeMap<String, String>,
 }
 
 /// The runtime. Clones are the same one.
@@ -144,6 +151,21 @@ impl Fake {
     /// What the pod looks like now.
     pub fn seen(&self, uid: &str) -> PodState {
         self.world.lock().pods.get(uid).map(|(_, p)| p.clone()).unwrap_or_default()
+    }
+
+    /// The container whose processes `name` was made to see.
+    pub fn target(&self, name: &str) -> Option<String> {
+        self.world.lock().targets.get(name).cloned()
+    }
+
+    /// From now on signals end no container.
+    pub fn be_deaf(&self) {
+        self.world.lock().deaf = true;
+    }
+
+    /// Every container uses so much memory.
+    pub fn use_memory(&self, bytes: u64) {
+        self.world.lock().memory = bytes;
     }
 
     /// Calls so far, as text, and forgets them.
@@ -234,10 +256,11 @@ impl Runtime for Fake {
         Ok(())
     }
 
-    async fn run_sandbox(&self, config: v1::PodSandboxConfig, _: &str) -> Result<String> {
+    async fn run_sandbox(&self, config: v1::PodSandboxConfig, handler: &str) -> Result<String> {
         self.held("run_sandbox").await;
         let meta = config.metadata.unwrap_or_default();
-        let mut world = self.call("run_sandbox", &format!("{} {}", meta.name, meta.attempt))?;
+        let call = format!("{} {} {handler}", meta.name, meta.attempt);
+        let mut world = self.call("run_sandbox", call.trim_end())?;
         let id = world.id("sb");
         let created_at = world.stamp();
         let linux = config.linux.and_then(|l| l.security_context).and_then(|s| s.namespace_options);
@@ -294,6 +317,9 @@ impl Runtime for Fake {
         }
         let hash = config.annotations.get(l::HASH).and_then(|h| u64::from_str_radix(h, 16).ok()).unwrap_or(0);
         let image = config.image.unwrap_or_default();
+        let security = config.linux.as_ref().and_then(|l| l.security_context.as_ref());
+        let target = security.and_then(|s| s.namespace_options.as_ref()).map(|n| n.target_id.clone());
+        let target = target.filter(|t| !t.is_empty()).map(|t| (meta.name.clone(), t));
         pod.containers.insert(
             0,
             Container {
@@ -315,8 +341,10 @@ impl Runtime for Fake {
                 resources: config.linux.and_then(|l| l.resources),
                 user: None,
                 recursive_read_only: Vec::new(),
+                stop_signal: None,
             },
         );
+        world.targets.extend(target);
         Ok(id)
     }
 
@@ -339,6 +367,27 @@ impl Runtime for Fake {
             finish(c, 137, at);
         }
         world.hint(id);
+        Ok(())
+    }
+
+    async fn update_container(&self, id: &str, resources: v1::LinuxContainerResources) -> Result<()> {
+        let memory = resources.memory_limit_in_bytes >> 20;
+        let text = format!("{id} {} {} {memory}", resources.cpu_shares, resources.cpu_quota);
+        self.call("update_container", &text)?.find(id)?.resources = Some(resources);
+        Ok(())
+    }
+
+    async fn memory_in_use(&self, id: &str) -> Result<Option<u64>> {
+        let world = self.call("memory_in_use", id)?;
+        Ok(Some(world.memory))
+    }
+
+    async fn signal(&self, id: &str, signal: u32) -> Result<()> {
+        let mut world = self.call("signal", &format!("{id} {signal}"))?;
+        let at = world.stamp();
+        if !world.deaf {
+            finish(world.find(id)?, 128 + i32::try_from(signal).unwrap_or(0), at);
+        }
         Ok(())
     }
 

@@ -56,6 +56,8 @@ pub struct Container {
     pub user: Option<v1::LinuxContainerUser>,
     /// Paths in it that are read-only with all that is mounted beneath them.
     pub recursive_read_only: Vec<String>,
+    /// The signal that the runtime ends it with, where it tells.
+    pub stop_signal: Option<String>,
 }
 
 impl Container {
@@ -137,8 +139,31 @@ pub struct Health {
     pub runtime_problem: Option<String>,
     /// Why its network is not ready.
     pub network_problem: Option<String>,
-    /// The handlers it offers, with their features.
-    pub handlers: Vec<(String, bool, bool)>,
+    pub features: Features,
+}
+
+/// What this runtime can do and not every runtime can.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Features {
+    /// The handlers it offers; the one without a name is the default one.
+    pub handlers: Vec<Handler>,
+    /// It keeps to `supplementalGroupsPolicy: Strict`.
+    pub supplemental_groups_policy: bool,
+}
+
+/// A way of running containers, and what it can do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Handler {
+    pub name: String,
+    pub recursive_read_only: bool,
+    pub user_namespaces: bool,
+}
+
+impl Features {
+    /// The handler of that name, if the runtime says that it has it.
+    pub fn handler(&self, name: &str) -> Option<&Handler> {
+        self.handlers.iter().find(|h| h.name == name)
+    }
 }
 
 /// An image in the runtime's store.
@@ -207,6 +232,13 @@ pub trait Runtime: Send + Sync + 'static {
     async fn start_container(&self, id: &str) -> Result<()>;
     /// Ends a container: asked first, killed after `grace`.
     async fn stop_container(&self, id: &str, grace: Duration) -> Result<()>;
+    /// Changes what a running container may use.
+    async fn update_container(&self, id: &str, resources: v1::LinuxContainerResources) -> Result<()>;
+    /// Bytes of memory that a container uses, where the runtime tells.
+    async fn memory_in_use(&self, id: &str) -> Result<Option<u64>>;
+    /// Sends a signal (the kernel's number) to a container's first process. `Unimplemented` where the
+    /// runtime does not do that.
+    async fn signal(&self, id: &str, signal: u32) -> Result<()>;
     /// Removes a container that ended.
     async fn remove_container(&self, id: &str) -> Result<()>;
     /// Runs a command in a container.

@@ -146,7 +146,8 @@ fn locate(
     status: &PodStatus,
     seen: &PodState,
 ) -> Result<(String, PathBuf), String> {
-    let statuses = status.container_statuses.iter().chain(&status.init_container_statuses).flatten();
+    let statuses = status.container_statuses.iter().chain(&status.init_container_statuses);
+    let statuses = statuses.chain(&status.ephemeral_container_statuses).flatten();
     let Some(status) = statuses.into_iter().find(|s| s.name == container) else {
         return Err(format!("container \"{container}\" in pod \"{pod}\" is not available"));
     };

@@ -1,8 +1,9 @@
 //! The conditions a kubelet owns, in upstream's order and words. Pure.
 
-use api::types::core::v1::{ContainerStatus, PodCondition};
+use api::types::core::v1::{ContainerStatus, PodCondition, PodStatus};
 
 use crate::pod::{BoundPod, is_restartable_init};
+use crate::resize::told;
 use crate::runtime::PodState;
 
 pub const READY_TO_START: &str = "PodReadyToStartContainers";
@@ -10,9 +11,22 @@ pub const INITIALIZED: &str = "Initialized";
 pub const READY: &str = "Ready";
 pub const CONTAINERS_READY: &str = "ContainersReady";
 pub const SCHEDULED: &str = "PodScheduled";
+pub const RESTARTING_ALL: &str = "AllContainersRestarting";
 
-/// The kubelet's conditions, in the order they are written.
-pub const OWNED: [&str; 5] = [READY_TO_START, INITIALIZED, READY, CONTAINERS_READY, SCHEDULED];
+/// The conditions that only a kubelet writes.
+pub fn is_owned(kind: &str) -> bool {
+    const ALL: [&str; 8] = [
+        told::PENDING,
+        told::IN_PROGRESS,
+        RESTARTING_ALL,
+        READY_TO_START,
+        INITIALIZED,
+        READY,
+        CONTAINERS_READY,
+        SCHEDULED,
+    ];
+    ALL.contains(&kind)
+}
 
 /// What the conditions are made of.
 pub struct Facts<'a> {
@@ -30,6 +44,29 @@ pub fn all(facts: &Facts) -> Vec<PodCondition> {
     let containers_ready = containers_ready(facts);
     let ready = ready(facts, &containers_ready);
     vec![ready_to_start(facts), initialized(facts), ready, containers_ready, is(SCHEDULED)]
+}
+
+/// True when a status says that all containers are starting anew.
+pub fn is_restarting_all(status: &PodStatus) -> bool {
+    status.conditions.iter().flatten().any(|c| c.type_ == RESTARTING_ALL && c.status == "True")
+}
+
+/// Whether all containers are starting anew, for pods that may: until the one that asks for it is removed,
+/// which is the last.
+pub fn restarting_all(pod: &BoundPod, asks: bool, phase: &str) -> Option<PodCondition> {
+    if !pod.may_restart_all() {
+        return None;
+    }
+    Some(match phase {
+        "Succeeded" => is_not(RESTARTING_ALL, "PodCompleted", String::new()),
+        "Failed" => is_not(RESTARTING_ALL, "PodFailed", String::new()),
+        _ if asks => PodCondition {
+            reason: Some("RestartAllContainersStarted".into()),
+            message: Some("container exited with restart policy rule".into()),
+            ..is(RESTARTING_ALL)
+        },
+        _ => is_not(RESTARTING_ALL, "", String::new()),
+    })
 }
 
 fn is(kind: &str) -> PodCondition {

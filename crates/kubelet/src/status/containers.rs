@@ -8,9 +8,9 @@ use jiff::Timestamp;
 
 use crate::pod::{BoundPod, is_restartable_init};
 use crate::probe::threshold::{Kind, Verdict};
+use crate::resize::Actuated;
 use crate::runtime::{Container, ContainerState, PodState};
 use crate::sync::plan::{Verdicts, should_start};
-use crate::unsupported;
 
 /// Why a container that should run does not: reason and message of its waiting state.
 pub type Waiting = BTreeMap<String, (String, String)>;
@@ -21,20 +21,25 @@ pub struct Facts<'a> {
     pub seen: &'a PodState,
     pub verdicts: &'a Verdicts,
     pub waiting: &'a Waiting,
+    /// What containers have that is not what they are allocated.
+    pub actuated: &'a Actuated,
     /// What was reported last, from which restart counts and past ends are kept.
     pub before: &'a core::PodStatus,
     /// No container will run any more.
     pub terminal: bool,
+    /// All containers of the pod are starting anew.
+    pub restarting: bool,
     /// `containerd`, for container ids.
     pub runtime: &'a str,
 }
 
 const UNKNOWN: &str = "ContainerStatusUnknown";
+const RESTARTING: &str = "RestartingAllContainers";
 
 /// The statuses of the containers, ordered by name as upstream orders them.
 pub fn containers(facts: &Facts) -> Vec<core::ContainerStatus> {
     let before = facts.before.container_statuses.as_deref().unwrap_or_default();
-    let mut out: Vec<_> = facts.pod.containers().iter().map(|c| one(facts, c, before, false)).collect();
+    let mut out: Vec<_> = facts.pod.containers().iter().map(|c| one(facts, c, before, Sort::Regular)).collect();
     out.sort_by(|a, b| a.name.cmp(&b.name));
     out
 }
@@ -42,25 +47,31 @@ pub fn containers(facts: &Facts) -> Vec<core::ContainerStatus> {
 /// The statuses of the init containers, in the spec's order.
 pub fn init_containers(facts: &Facts) -> Vec<core::ContainerStatus> {
     let before = facts.before.init_container_statuses.as_deref().unwrap_or_default();
-    facts.pod.init_containers().iter().map(|c| one(facts, c, before, true)).collect()
+    facts.pod.init_containers().iter().map(|c| one(facts, c, before, Sort::Init)).collect()
 }
 
-/// The statuses of the ephemeral containers: none of them starts here, and each says so.
-pub fn ephemeral_containers(pod: &BoundPod) -> Option<Vec<core::ContainerStatus>> {
-    let statuses = unsupported::ephemeral(pod).map(|container| core::ContainerStatus {
-        name: container.name.clone(),
-        image: container.image.clone().unwrap_or_default(),
-        state: Some(waiting("CreateContainerConfigError", unsupported::EPHEMERAL)),
-        ..core::ContainerStatus::default()
-    });
-    Some(statuses.collect::<Vec<_>>()).filter(|s| !s.is_empty())
+/// The statuses of the ephemeral containers, ordered by name.
+pub fn ephemeral_containers(facts: &Facts) -> Vec<core::ContainerStatus> {
+    let before = facts.before.ephemeral_container_statuses.as_deref().unwrap_or_default();
+    let mut out: Vec<_> = facts.pod.ephemeral_containers().map(|c| one(facts, c, before, Sort::Ephemeral)).collect();
+    out.sort_by(|a, b| a.name.cmp(&b.name));
+    out
+}
+
+/// Which list a container is of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sort {
+    Regular,
+    Init,
+    /// Nobody waits for it and nobody asks how it does: it is never ready, and never said to have started.
+    Ephemeral,
 }
 
 fn one(
     facts: &Facts,
     container: &core::Container,
     before: &[core::ContainerStatus],
-    init: bool,
+    sort: Sort,
 ) -> core::ContainerStatus {
     let before = before.iter().find(|s| s.name == container.name);
     let mut found = facts.seen.containers.iter().filter(|c| c.name == container.name);
@@ -76,25 +87,27 @@ fn one(
         }
         None => absent(facts, container, before),
     };
-    wait(facts, container, &mut status, init);
+    wait(facts, container, &mut status, sort);
     if facts.terminal && status.state.as_ref().is_none_or(|s| s.terminated.is_none()) {
         let ever = facts.seen.container(&container.name).is_some() || before.is_some_and(|b| b.container_id.is_some());
-        if !init || ever {
+        if sort == Sort::Regular || ever {
             let message = "The container could not be located when the pod was terminated";
             status.state = Some(located_nowhere(message));
         }
     }
-    readiness(facts, container, &mut status, init);
+    if sort != Sort::Ephemeral {
+        readiness(facts, container, &mut status, sort == Sort::Init);
+    }
     status
 }
 
 /// What the last report said of an earlier run, when the runtime no longer has it.
 fn past_of(before: &core::ContainerStatus, now: &core::ContainerStatus) -> Option<core::ContainerState> {
-    let ended = |s: &core::ContainerState| s.terminated.is_some();
+    let is_end = |s: &core::ContainerState| s.terminated.is_some();
     if before.container_id == now.container_id {
-        return before.last_state.clone().filter(ended);
+        return before.last_state.clone().filter(is_end);
     }
-    before.state.clone().filter(ended).or_else(|| before.last_state.clone().filter(ended))
+    before.state.clone().filter(is_end).or_else(|| before.last_state.clone().filter(is_end))
 }
 
 /// The status of a container the runtime does not have.
@@ -108,6 +121,13 @@ fn absent(facts: &Facts, container: &core::Container, before: Option<&core::Cont
         ..core::ContainerStatus::default()
     };
     let Some(before) = before else { return status };
+    if facts.restarting && before.state.as_ref().is_some_and(|s| s.waiting.is_none()) {
+        let text = "The container is removed because RestartAllContainers in place";
+        status.state = Some(waiting(RESTARTING, text));
+        status.last_state = Some(ended(RESTARTING, text));
+        status.restart_count = before.restart_count.saturating_add(1);
+        return status;
+    }
     if before.state.as_ref().is_some_and(|s| s.terminated.is_some()) {
         return before.clone();
     }
@@ -127,8 +147,12 @@ fn absent(facts: &Facts, container: &core::Container, before: Option<&core::Cont
 }
 
 fn located_nowhere(message: &str) -> core::ContainerState {
+    ended(UNKNOWN, message)
+}
+
+fn ended(reason: &str, message: &str) -> core::ContainerState {
     let terminated = core::ContainerStateTerminated {
-        reason: Some(UNKNOWN.into()),
+        reason: Some(reason.into()),
         message: Some(message.into()),
         exit_code: 137,
         ..core::ContainerStateTerminated::default()
@@ -153,8 +177,13 @@ fn from_runtime(facts: &Facts, container: &core::Container, found: &Container) -
         state: Some(state(facts, found)),
         ..core::ContainerStatus::default()
     };
+    // A runtime that knows of no such signal has it sent by us.
+    let own = || container.lifecycle.as_ref()?.stop_signal.clone();
+    status.stop_signal = found.stop_signal.clone().or_else(own);
     if found.may_run() {
-        status.resources = container.resources.clone().filter(|r| r.limits.is_some() || r.requests.is_some());
+        let has = facts.actuated.get(&found.id).or(container.resources.as_ref());
+        // Also where there are none: who reports them can change them.
+        status.resources = Some(has.cloned().unwrap_or_default());
         status.allocated_resources = container.resources.as_ref().and_then(|r| r.requests.clone());
         status.user = found.user.as_ref().map(|user| core::ContainerUser {
             linux: Some(core::LinuxContainerUser {
@@ -200,7 +229,7 @@ fn state(facts: &Facts, found: &Container) -> core::ContainerState {
                 container_id: Some(container_id(facts.runtime, &found.id)),
                 exit_code: found.exit_code,
                 reason: text(&found.reason),
-                message: text(&found.message),
+                message: text(cut(&found.message, facts)),
                 started_at: time(found.started_at),
                 finished_at: time(found.finished_at),
                 signal: None,
@@ -218,16 +247,28 @@ fn state(facts: &Facts, found: &Container) -> core::ContainerState {
     }
 }
 
+/// The longest termination messages of all containers of a pod together.
+const MAX_MESSAGES: usize = 12 << 10;
+
+/// A container's share of what a pod may say at its end.
+fn cut<'a>(message: &'a str, facts: &Facts) -> &'a str {
+    let mut at = (MAX_MESSAGES / facts.pod.all_containers().count().max(1)).min(message.len());
+    while !message.is_char_boundary(at) {
+        at -= 1;
+    }
+    &message[..at]
+}
+
 /// `metav1.Time` knows whole seconds; comparing anything finer would report changes forever.
 pub fn whole(t: Timestamp) -> Timestamp {
     Timestamp::from_second(t.as_second()).unwrap_or(t)
 }
 
 /// A container that is to start again waits, and says for what.
-fn wait(facts: &Facts, container: &core::Container, status: &mut core::ContainerStatus, init: bool) {
+fn wait(facts: &Facts, container: &core::Container, status: &mut core::ContainerStatus, sort: Sort) {
     let found = facts.seen.container(&container.name);
     let completed = found.is_some_and(|c| c.state == ContainerState::Exited && c.exit_code == 0);
-    if facts.terminal || (init && completed && !is_restartable_init(container)) {
+    if facts.terminal || (sort == Sort::Init && completed && !is_restartable_init(container)) {
         return;
     }
     if !should_start(facts.pod, container, found) {

@@ -6,10 +6,12 @@ use api::types::core::v1 as core;
 use jiff::Timestamp;
 
 use super::{conditions, containers};
-use crate::pod::{BoundPod, RestartPolicy, is_restartable_init};
+use crate::pod::{BoundPod, is_restartable_init};
+use crate::resize::change::POD;
+use crate::resize::{Actuated, Resizing};
 use crate::runtime::PodState;
 use crate::sync::lifecycle::Phase;
-use crate::sync::plan::Verdicts;
+use crate::sync::plan::{Verdicts, restarts_all};
 
 /// What a status is made of.
 pub struct Inputs<'a> {
@@ -17,6 +19,8 @@ pub struct Inputs<'a> {
     pub seen: &'a PodState,
     pub verdicts: &'a Verdicts,
     pub waiting: &'a containers::Waiting,
+    pub actuated: &'a Actuated,
+    pub resizing: &'a Resizing,
     pub life: &'a Phase,
     /// The status as the API server has it, or as it will have it once what was sent arrives.
     pub before: &'a core::PodStatus,
@@ -34,17 +38,22 @@ pub fn generate(inputs: &Inputs) -> core::PodStatus {
         return rejected;
     }
     let terminal = life.is_terminated();
+    let asks = life.is_running() && restarts_all(pod, seen);
+    let restarting = asks || conditions::is_restarting_all(before);
     let facts = containers::Facts {
         pod,
         seen,
         verdicts: inputs.verdicts,
         waiting: inputs.waiting,
+        actuated: inputs.actuated,
         before,
         terminal,
+        restarting,
         runtime: inputs.runtime,
     };
     let init = containers::init_containers(&facts);
     let regular = containers::containers(&facts);
+    let ephemeral = containers::ephemeral_containers(&facts);
 
     let mut status = core::PodStatus {
         qos_class: before.qos_class.clone().or_else(|| Some(pod.qos().as_str().into())),
@@ -75,30 +84,38 @@ pub fn generate(inputs: &Inputs) -> core::PodStatus {
         status.reason = Some(cause.reason.clone());
         status.message = Some(cause.message.clone());
     }
-    let others: Vec<core::PodCondition> = before
-        .conditions
-        .iter()
-        .flatten()
-        .filter(|c| !conditions::OWNED.contains(&c.type_.as_str()))
-        .cloned()
-        .collect();
-    let owned = conditions::all(&conditions::Facts {
+    let others: Vec<core::PodCondition> =
+        before.conditions.iter().flatten().filter(|c| !conditions::is_owned(&c.type_)).cloned().collect();
+    let mut owned = inputs.resizing.conditions();
+    owned.extend(conditions::all(&conditions::Facts {
         pod,
         seen,
         init: &init,
         containers: &regular,
         phase: &phase,
         others: &others,
-    });
+    }));
+    owned.extend(conditions::restarting_all(pod, asks, &phase));
     status.conditions = Some(dated(others, owned, inputs));
     status.phase = Some(phase);
     status.start_time = before.start_time.clone().or_else(|| Some(Time(containers::whole(inputs.now))));
     status.observed_generation = pod.meta().generation;
     addresses(inputs, &mut status);
+    if api::pod::has_resources_of_its_own(pod.object()) {
+        status.allocated_resources = Some(texts(&api::pod::by_spec(pod.object())[0]));
+        status.resources = inputs.actuated.get(POD).or(pod.spec().resources.as_ref()).cloned();
+    }
     status.container_statuses = Some(regular);
     status.init_container_statuses = Some(init).filter(|s| !s.is_empty());
-    status.ephemeral_container_statuses = containers::ephemeral_containers(pod);
+    status.ephemeral_container_statuses = Some(ephemeral).filter(|s| !s.is_empty());
     status
+}
+
+fn texts(
+    amounts: &api::resources::Resources,
+) -> std::collections::BTreeMap<String, api::meta::api::resource::Quantity> {
+    let text = |q: &machinery::quantity::Quantity| api::meta::api::resource::Quantity(q.to_string());
+    amounts.iter().map(|(name, amount)| (name.clone(), text(amount))).collect()
 }
 
 /// The status of a pod that the node refused: nothing of it ever ran.
@@ -127,7 +144,7 @@ fn dated(others: Vec<core::PodCondition>, owned: Vec<core::PodCondition>, inputs
         let kept = before.filter(|b| b.status == condition.status).and_then(|b| b.last_transition_time.clone());
         core::PodCondition {
             last_transition_time: kept.or_else(|| Some(Time(containers::whole(inputs.now)))),
-            observed_generation: generation,
+            observed_generation: condition.observed_generation.or(generation),
             ..condition
         }
     });
@@ -165,7 +182,7 @@ fn phase(
         })
     };
     let runs = |s: &core::ContainerStatus| s.state.as_ref().is_some_and(|s| s.running.is_some());
-    let (mut initializing, mut init_failed) = (false, false);
+    let (mut initializing, mut init_failed, mut hopeless) = (false, false, false);
     for container in pod.init_containers() {
         let Some(status) = init.iter().find(|s| s.name == container.name) else {
             initializing = true;
@@ -175,12 +192,15 @@ fn phase(
             initializing |= status.started != Some(true) && ended(status).is_none();
         } else {
             match ended(status) {
-                Some(t) => init_failed |= t.exit_code != 0,
+                Some(t) => {
+                    init_failed |= t.exit_code != 0;
+                    hopeless |= t.exit_code != 0 && !pod.restarts_after(container, t.exit_code);
+                }
                 None => initializing = true,
             }
         }
     }
-    if init_failed && pod.restart_policy() == RestartPolicy::Never {
+    if hopeless {
         return "Failed";
     }
     let (mut running, mut waiting, mut stopped, mut succeeded, mut unknown) = (0, 0, 0, 0, 0);

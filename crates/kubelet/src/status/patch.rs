@@ -38,7 +38,12 @@ fn prune(value: Value) -> Option<Value> {
     match value {
         Value::Null => None,
         Value::Object(map) => {
-            let map: Map<_, _> = map.into_iter().filter_map(|(k, v)| Some((k, prune(v)?))).collect();
+            let pruned = |(k, v): (String, Value)| {
+                // That a container has no resources is said so.
+                let none = (k == "resources" && v.is_object()).then(|| Value::Object(Map::new()));
+                Some((k, prune(v).or(none)?))
+            };
+            let map: Map<_, _> = map.into_iter().filter_map(pruned).collect();
             (!map.is_empty()).then_some(Value::Object(map))
         }
         Value::Array(list) => {
@@ -98,6 +103,17 @@ mod tests {
                 "lastState": last, "state": {"running": {}}}]})
         };
         assert_eq!(patch("u", &status(bare(json!({}))), &status(bare(json!(null)))), None);
+    }
+
+    #[test]
+    fn no_resources_are_something_to_say() {
+        let with = |resources: Value| {
+            status(json!({"containerStatuses": [{"name": "c", "image": "i", "imageID": "", "ready": false,
+                "restartCount": 0, "resources": resources}]}))
+        };
+        let patch = patch("u", &with(json!(null)), &with(json!({}))).expect("a patch");
+        assert_eq!(patch.pointer("/status/containerStatuses/0/resources"), Some(&json!({})));
+        assert_eq!(super::patch("u", &with(json!({})), &with(json!({}))), None);
     }
 
     #[test]

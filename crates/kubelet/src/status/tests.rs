@@ -50,6 +50,8 @@ impl<'a> Case<'a> {
             seen: &self.seen,
             verdicts: &self.verdicts,
             waiting: &self.waiting,
+            actuated: &Default::default(),
+            resizing: &Default::default(),
             life: &self.life,
             before: &self.before,
             host_ips: &["192.0.2.1".into()],

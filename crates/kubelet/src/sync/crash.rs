@@ -12,6 +12,13 @@ use stdx::clock::Instant;
 
 /// Upstream's times.
 pub const POLICY: Policy = Policy { initial: Duration::from_secs(10), max: Duration::from_secs(300) };
+/// Who runs for so long is not crashing.
+const FORGET: Duration = Duration::from_secs(600);
+
+/// Upstream's times with another longest delay, which the first is not longer than either.
+pub fn policy(max: Duration) -> Policy {
+    Policy { initial: POLICY.initial.min(max), max }
+}
 
 /// A container may not start yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,15 +64,26 @@ impl CrashLoop {
         self.entries.insert(key.to_owned(), Entry { starts, last: now });
     }
 
-    /// It ran long enough for its past to be forgotten.
+    /// It ran long enough for its past to be forgotten, however short delays are.
     fn is_over(&self, entry: &Entry, ended: Instant) -> bool {
-        ended.since(entry.last) > self.policy.max * 2
+        ended.since(entry.last) > FORGET
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_node_may_have_a_shorter_longest_delay() {
+        let delays = |max: u64| {
+            let policy = policy(Duration::from_secs(max));
+            [1, 2, 3, 9].map(|n| policy.delay(n).as_secs())
+        };
+        assert_eq!(delays(300), [10, 20, 40, 300]);
+        assert_eq!(delays(15), [10, 15, 15, 15]);
+        assert_eq!(delays(2), [2, 2, 2, 2]);
+    }
 
     #[test]
     fn delays_grow_and_are_forgotten() {

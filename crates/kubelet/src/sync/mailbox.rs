@@ -34,6 +34,8 @@ pub struct Inbox {
     pub told: BTreeMap<(String, Kind), Told>,
     /// Containers that wait (reason and message) or no longer do.
     pub waiting: BTreeMap<String, Option<(String, String)>>,
+    /// Why containers could not be resized.
+    pub resize_failed: Option<String>,
     /// What the step under way is waiting for.
     pub activity: Option<Option<Wait>>,
 }

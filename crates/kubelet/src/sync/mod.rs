@@ -16,4 +16,12 @@ mod sim;
 #[cfg(test)]
 mod sim_deadlines;
 #[cfg(test)]
+mod sim_ephemeral;
+#[cfg(test)]
+mod sim_lifecycle;
+#[cfg(test)]
+mod sim_resize;
+#[cfg(test)]
+mod sim_sandbox;
+#[cfg(test)]
 mod sim_unsupported;

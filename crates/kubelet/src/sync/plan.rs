@@ -8,12 +8,15 @@
 //!  1 exited                 → keep, start [1]          (whether its back-off allows it is asked later)
 //!  0 failed liveness        → keep, kill 0, start [0]
 //!  sandbox died             → sandbox Create{attempt 1, replacing the old}, start [0, 1]
+//!  ephemeral one asked for  → keep, ephemeral [0]      (once: whatever becomes of it, it is not started again)
 //! ```
 
 use std::collections::BTreeMap;
 
 use crate::pod::{BoundPod, RestartPolicy, is_restartable_init};
 use crate::probe::threshold::{Kind, Verdict};
+use crate::resize::Actuated;
+use crate::resize::change::{self, Change};
 use crate::runtime::{Container, ContainerState, PodState, labels};
 
 /// What the probes have established, by container id.
@@ -47,13 +50,32 @@ pub enum Why {
     Liveness,
     Startup,
     Unknown,
+    Resized,
 }
 
-/// What to do, in this order: kill, sandbox, init containers, containers.
+/// A running container whose cgroup is to change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Update {
+    pub id: String,
+    pub name: String,
+    /// Its memory becomes less.
+    pub shrinks: bool,
+}
+
+/// What to do, in this order: kill, resize, sandbox, ephemeral containers, init containers, containers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     pub sandbox: Sandbox,
     pub kill: Vec<Kill>,
+    /// Ids of containers that go with all their traces, so that the pod begins anew in its sandbox: in
+    /// this order, those whose end asked for it last.
+    pub reset: Vec<String>,
+    /// Running containers to resize, those that shrink first.
+    pub update: Vec<Update>,
+    /// The pod as a whole is to be resized.
+    pub whole: bool,
+    /// Indexes of ephemeral containers to start.
+    pub ephemeral: Vec<usize>,
     /// Indexes of init containers to start.
     pub init: Vec<usize>,
     /// Indexes of containers to start.
@@ -62,20 +84,43 @@ pub struct Plan {
 
 impl Plan {
     fn finish() -> Self {
-        Self { sandbox: Sandbox::Finish, kill: Vec::new(), init: Vec::new(), start: Vec::new() }
+        Self::of(Sandbox::Finish)
+    }
+
+    fn of(sandbox: Sandbox) -> Self {
+        Self {
+            sandbox,
+            kill: Vec::new(),
+            reset: Vec::new(),
+            update: Vec::new(),
+            whole: false,
+            ephemeral: Vec::new(),
+            init: Vec::new(),
+            start: Vec::new(),
+        }
     }
 
     /// True when there is nothing to do.
     pub fn is_idle(&self) -> bool {
         matches!(self.sandbox, Sandbox::Keep(_))
             && self.kill.is_empty()
+            && self.reset.is_empty()
+            && self.update.is_empty()
+            && !self.whole
+            && self.ephemeral.is_empty()
             && self.init.is_empty()
             && self.start.is_empty()
     }
 }
 
 /// Decides.
-pub fn plan(pod: &BoundPod, seen: &PodState, verdicts: &Verdicts) -> Plan {
+pub fn plan(pod: &BoundPod, seen: &PodState, verdicts: &Verdicts, actuated: &Actuated) -> Plan {
+    let mut plan = starts(pod, seen, verdicts, actuated);
+    plan.update.sort_by_key(|update| !update.shrinks);
+    plan
+}
+
+fn starts(pod: &BoundPod, seen: &PodState, verdicts: &Verdicts, actuated: &Actuated) -> Plan {
     let (sandbox, attempt) = match sandbox(pod, seen) {
         Ok(id) => (id, 0),
         Err(attempt) => {
@@ -86,8 +131,15 @@ pub fn plan(pod: &BoundPod, seen: &PodState, verdicts: &Verdicts) -> Plan {
         }
     };
     debug_assert_eq!(attempt, 0);
-    let mut plan = Plan { sandbox: Sandbox::Keep(sandbox), kill: Vec::new(), init: Vec::new(), start: Vec::new() };
-    match init(pod, seen, verdicts, &mut plan) {
+    let mut plan = Plan::of(Sandbox::Keep(sandbox));
+    if restarts_all(pod, seen) {
+        plan.reset = reset(pod, seen);
+        return plan;
+    }
+    // They help where a pod does not get on, so that they wait for no initialization.
+    plan.ephemeral = ephemeral(pod, seen);
+    plan.whole = actuated.contains_key(change::POD);
+    match init(pod, seen, verdicts, actuated, &mut plan) {
         Init::Failed => return Plan::finish(),
         Init::UnderWay => return plan,
         Init::Done => {}
@@ -102,11 +154,14 @@ pub fn plan(pod: &BoundPod, seen: &PodState, verdicts: &Verdicts) -> Plan {
             }
             continue;
         };
-        match complaint(container, running, verdicts) {
-            None => kept += 1,
+        match complaint(pod, container, running, verdicts, actuated) {
+            None => {
+                kept += 1;
+                plan.update.extend(update(pod, container, running, actuated));
+            }
             Some(why) => {
-                let restart = why == Why::Changed || pod.restarts_after(container, 137);
-                let suffix = if restart { ", will be restarted" } else { "" };
+                let restart = matches!(why, Why::Changed | Why::Resized) || pod.restarts_after(container, 137);
+                let suffix = if restart && why != Why::Resized { ", will be restarted" } else { "" };
                 let message = format!("Container {} {}{suffix}", container.name, why.text());
                 plan.kill.push(Kill { id: running.id.clone(), name: container.name.clone(), message, why });
                 if restart {
@@ -146,10 +201,46 @@ fn fresh(pod: &BoundPod, seen: &PodState, attempt: u32) -> Plan {
     }
     let sandbox = Sandbox::Create { attempt, changed: !seen.sandboxes.is_empty() };
     if pod.init_containers().is_empty() {
-        Plan { sandbox, kill: Vec::new(), init: Vec::new(), start }
+        Plan { start, ..Plan::of(sandbox) }
     } else {
-        Plan { sandbox, kill: Vec::new(), init: vec![0], start: Vec::new() }
+        Plan { init: vec![0], ..Plan::of(sandbox) }
     }
+}
+
+/// Whether the end of a container asks for all of the pod's to start anew.
+pub fn restarts_all(pod: &BoundPod, seen: &PodState) -> bool {
+    let asks = |c: &api::types::core::v1::Container| {
+        let found = seen.container(&c.name).filter(|f| f.state == ContainerState::Exited);
+        found.is_some_and(|f| pod.restarts_all_after(c, f.exit_code))
+    };
+    !pod.is_deleted() && pod.init_containers().iter().chain(pod.containers()).any(asks)
+}
+
+/// Every container of the pod but the ephemeral ones. Whoever asked for it goes last, so that a kubelet
+/// that begins anew in between still sees why.
+fn reset(pod: &BoundPod, seen: &PodState) -> Vec<String> {
+    let asked = |c: &&Container| {
+        let spec = pod.container(&c.name);
+        c.state == ContainerState::Exited && spec.is_some_and(|spec| pod.restarts_all_after(spec, c.exit_code))
+    };
+    let of = |specs: &[api::types::core::v1::Container], sources: bool| {
+        let named = |name: &str| specs.iter().any(|spec| spec.name == name);
+        let found = seen.containers.iter().filter(|c| named(&c.name) && asked(c) == sources);
+        found.map(|c| c.id.clone()).collect::<Vec<_>>()
+    };
+    let (init, regular) = (pod.init_containers(), pod.containers());
+    [of(regular, false), of(init, false), of(regular, true), of(init, true)].concat()
+}
+
+/// The ephemeral containers that have never run.
+fn ephemeral(pod: &BoundPod, seen: &PodState) -> Vec<usize> {
+    let ran = |name: &str| {
+        let statuses = pod.status().ephemeral_container_statuses.iter().flatten();
+        let mut told = statuses.filter(|s| s.name == name && s.container_id.is_some());
+        seen.container(name).is_some_and(|c| c.state != ContainerState::Created) || told.next().is_some()
+    };
+    let all = pod.ephemeral_containers().enumerate();
+    all.filter(|(_, c)| !pod.is_deleted() && !ran(&c.name)).map(|(index, _)| index).collect()
 }
 
 /// Whether `container`, which does not run now, is to be started (again).
@@ -184,11 +275,18 @@ impl Why {
             Self::Liveness => "failed liveness probe",
             Self::Startup => "failed startup probe",
             Self::Unknown => "is in unknown state",
+            Self::Resized => "resize requires restart",
         }
     }
 }
 
-fn complaint(container: &api::types::core::v1::Container, running: &Container, verdicts: &Verdicts) -> Option<Why> {
+fn complaint(
+    pod: &BoundPod,
+    container: &api::types::core::v1::Container,
+    running: &Container,
+    verdicts: &Verdicts,
+    actuated: &Actuated,
+) -> Option<Why> {
     let failed = |kind| verdicts.get(&(running.id.clone(), kind)) == Some(&Verdict::Failure);
     if labels::is_changed(container, running) {
         Some(Why::Changed)
@@ -196,9 +294,21 @@ fn complaint(container: &api::types::core::v1::Container, running: &Container, v
         Some(Why::Liveness)
     } else if container.startup_probe.is_some() && failed(Kind::Startup) {
         Some(Why::Startup)
+    } else if change::change(pod, container, actuated.get(&running.id)) == Change::Restart {
+        Some(Why::Resized)
     } else {
         None
     }
+}
+
+fn update(
+    pod: &BoundPod,
+    container: &api::types::core::v1::Container,
+    running: &Container,
+    actuated: &Actuated,
+) -> Option<Update> {
+    let Change::Update { shrinks } = change::change(pod, container, actuated.get(&running.id)) else { return None };
+    Some(Update { id: running.id.clone(), name: container.name.clone(), shrinks })
 }
 
 enum Init {
@@ -209,7 +319,7 @@ enum Init {
 
 /// Walks the init containers from the last to the first: the latest that has a trace in the runtime
 /// tells how far initialization is. Once a pod is initialized, only the restartable ones matter.
-fn init(pod: &BoundPod, seen: &PodState, verdicts: &Verdicts, plan: &mut Plan) -> Init {
+fn init(pod: &BoundPod, seen: &PodState, verdicts: &Verdicts, actuated: &Actuated, plan: &mut Plan) -> Init {
     let all = pod.init_containers();
     if all.is_empty() {
         return Init::Done;
@@ -240,12 +350,14 @@ fn init(pod: &BoundPod, seen: &PodState, verdicts: &Verdicts, plan: &mut Plan) -
         };
         match found.state {
             ContainerState::Running if restartable => {
-                if let Some(why) = complaint(container, found, verdicts) {
-                    let message = format!("Init container {} {}", container.name, why.text());
+                if let Some(why) = complaint(pod, container, found, verdicts, actuated) {
+                    let what = if why == Why::Resized { "Container" } else { "Init container" };
+                    let message = format!("{what} {} {}", container.name, why.text());
                     plan.kill.push(Kill { id: found.id.clone(), name: container.name.clone(), message, why });
                     plan.init.push(index);
                     continue;
                 }
+                plan.update.extend(update(pod, container, found, actuated));
                 let started = container.startup_probe.is_none()
                     || verdicts.get(&(found.id.clone(), Kind::Startup)) == Some(&Verdict::Success);
                 if started {
@@ -283,182 +395,5 @@ fn in_current(container: &Container, plan: &Plan) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::pod::tests::pod;
-    use crate::runtime::Sandbox as Found;
-    use jiff::Timestamp;
-    use serde_json::json;
-    use std::sync::Arc;
-
-    fn two(policy: &str) -> Arc<BoundPod> {
-        pod(json!({"spec": {"restartPolicy": policy, "containers": [
-            {"name": "a", "image": "i", "livenessProbe": {"tcpSocket": {"port": 1}}},
-            {"name": "b", "image": "i", "startupProbe": {"tcpSocket": {"port": 1}}}]}}))
-    }
-
-    fn with_init() -> Arc<BoundPod> {
-        pod(json!({"spec": {"restartPolicy": "Always", "initContainers": [
-            {"name": "x", "image": "i"},
-            {"name": "w", "image": "i", "restartPolicy": "Always", "startupProbe": {"tcpSocket": {"port": 1}}},
-            {"name": "y", "image": "i"}], "containers": [{"name": "a", "image": "i"}]}}))
-    }
-
-    /// `"S0 a+ b:1"`: sandbox attempt 0 ready (`s0` not ready), a runs, b exited with 1, `c*` created, `d?` unknown.
-    fn seen(pod: &BoundPod, text: &str) -> PodState {
-        let mut state = PodState::default();
-        for word in text.split_whitespace() {
-            if let Some(attempt) = word.strip_prefix(['S', 's']) {
-                let attempt: u32 = attempt.parse().expect("a number");
-                state.sandboxes.insert(
-                    0,
-                    Found {
-                        id: format!("sb{attempt}"),
-                        attempt,
-                        ready: word.starts_with('S'),
-                        created_at: Timestamp::UNIX_EPOCH,
-                        ips: vec!["10.0.0.1".into()],
-                        host_network: false,
-                    },
-                );
-                continue;
-            }
-            let (name, state_text) = word.split_at(1);
-            let (container_state, code) = match state_text {
-                "+" => (ContainerState::Running, 0),
-                "*" => (ContainerState::Created, 0),
-                "?" => (ContainerState::Unknown, 0),
-                code => (ContainerState::Exited, code[1..].parse().expect("a code")),
-            };
-            let spec = pod.container(name).expect("a container of the pod");
-            let sandbox_id = state.sandboxes.first().map(|s| s.id.clone()).unwrap_or_default();
-            state.containers.insert(0, crate::runtime::fake::container(spec, &sandbox_id, container_state, code));
-        }
-        state
-    }
-
-    /// `"keep sb0 kill a start 0 1"`.
-    fn render(plan: &Plan) -> String {
-        let mut out = match &plan.sandbox {
-            Sandbox::Keep(id) => format!("keep {id}"),
-            Sandbox::Create { attempt, changed } => {
-                format!("create {attempt}{}", if *changed { " changed" } else { "" })
-            }
-            Sandbox::Finish => "finish".into(),
-        };
-        for kill in &plan.kill {
-            out += &format!(" kill {}", kill.name);
-        }
-        for index in &plan.init {
-            out += &format!(" init {index}");
-        }
-        for index in &plan.start {
-            out += &format!(" start {index}");
-        }
-        out
-    }
-
-    fn check(pod: &BoundPod, text: &str, verdicts: &[(&str, Kind, Verdict)], want: &str) {
-        let state = seen(pod, text);
-        let verdicts = verdicts
-            .iter()
-            .filter_map(|(name, kind, v)| Some(((state.container(name)?.id.clone(), *kind), *v)))
-            .collect();
-        assert_eq!(render(&plan(pod, &state, &verdicts)), want, "{text}");
-    }
-
-    #[test]
-    fn containers_start_stay_and_restart() {
-        let always = two("Always");
-        check(&always, "", &[], "create 0 start 0 start 1");
-        check(&always, "S0", &[], "keep sb0 start 0 start 1");
-        check(&always, "S0 a+", &[], "keep sb0 start 1");
-        check(&always, "S0 a+ b+", &[], "keep sb0");
-        check(&always, "S0 a:0 b+", &[], "keep sb0 start 0");
-        check(&always, "S0 a* b+", &[], "keep sb0 start 0");
-        check(&always, "S0 a? b+", &[], "keep sb0 kill a start 0");
-        let failure = two("OnFailure");
-        check(&failure, "S0 a:0 b+", &[], "keep sb0");
-        check(&failure, "S0 a:1 b+", &[], "keep sb0 start 0");
-        check(&failure, "S0 a:0 b:0", &[], "finish");
-        let never = two("Never");
-        check(&never, "S0 a:1 b+", &[], "keep sb0");
-        check(&never, "S0 a:1 b:0", &[], "finish");
-        check(&never, "S0 a:1", &[], "keep sb0 start 1");
-    }
-
-    #[test]
-    fn probes_kill_and_only_their_own_probe_counts() {
-        let always = two("Always");
-        check(&always, "S0 a+ b+", &[("a", Kind::Liveness, Verdict::Failure)], "keep sb0 kill a start 0");
-        check(&always, "S0 a+ b+", &[("b", Kind::Startup, Verdict::Failure)], "keep sb0 kill b start 1");
-        check(&always, "S0 a+ b+", &[("a", Kind::Readiness, Verdict::Failure)], "keep sb0");
-        let never = two("Never");
-        check(&never, "S0 a+ b+", &[("a", Kind::Liveness, Verdict::Failure)], "keep sb0 kill a");
-    }
-
-    #[test]
-    fn a_lost_sandbox_is_replaced() {
-        let always = two("Always");
-        check(&always, "s0 a:137 b:137", &[], "create 1 changed start 0 start 1");
-        check(&always, "S0 S1 a+ b+", &[], "create 2 changed start 0 start 1");
-        check(&two("Never"), "s0 a:137 b:137", &[], "finish");
-        check(&two("Never"), "s0", &[], "create 1 changed start 0 start 1");
-        check(&two("OnFailure"), "s0 a:0 b:137", &[], "create 1 changed start 1");
-        check(&two("OnFailure"), "s0 a:0 b:0", &[], "finish");
-    }
-
-    #[test]
-    fn a_deleted_pod_starts_nothing() {
-        let pod = pod(json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"},
-            "spec": {"containers": [{"name": "a", "image": "i"}]}}));
-        check(&pod, "S0 a:1", &[], "finish");
-    }
-
-    #[test]
-    fn init_containers_run_in_order_and_sidecars_stay() {
-        let pod = with_init();
-        let started = [("w", Kind::Startup, Verdict::Success)];
-        check(&pod, "", &[], "create 0 init 0");
-        check(&pod, "S0", &[], "keep sb0 init 0");
-        check(&pod, "S0 x+", &[], "keep sb0");
-        check(&pod, "S0 x:1", &[], "keep sb0 init 0");
-        check(&pod, "S0 x:0", &[], "keep sb0 init 1");
-        check(&pod, "S0 x:0 w+", &[], "keep sb0");
-        check(&pod, "S0 x:0 w+", &started, "keep sb0 init 2");
-        check(&pod, "S0 x:0 w:1", &[], "keep sb0 init 1");
-        check(&pod, "S0 x:0 w+ y+", &started, "keep sb0");
-        check(&pod, "S0 x:0 w:1 y+", &[], "keep sb0 init 1");
-        check(&pod, "S0 x:0 w+ y:0", &started, "keep sb0 start 0");
-        check(&pod, "S0 x:0 w+ y:0 a+", &started, "keep sb0");
-        check(&pod, "S0 x:0 w:0 y:0 a+", &[], "keep sb0 init 1");
-        check(&pod, "S0 w+ a+", &started, "keep sb0");
-        check(&pod, "S0 a+", &[], "keep sb0 init 1");
-        check(&pod, "S0 x:0 w+ y:0 a:1", &started, "keep sb0 start 0");
-    }
-
-    #[test]
-    fn a_failed_init_container_ends_a_pod_that_never_restarts() {
-        let pod = pod(json!({"spec": {"restartPolicy": "Never", "initContainers": [{"name": "x", "image": "i"}],
-            "containers": [{"name": "a", "image": "i"}]}}));
-        check(&pod, "S0 x:1", &[], "finish");
-        check(&pod, "S0 x:0", &[], "keep sb0 start 0");
-    }
-
-    #[test]
-    fn containers_of_an_earlier_sandbox_do_not_count_as_initialization() {
-        let pod = pod(json!({"spec": {"restartPolicy": "Always", "initContainers": [{"name": "x", "image": "i"}],
-            "containers": [{"name": "a", "image": "i"}]}}));
-        check(&pod, "s0 x:0 a:137 S1", &[], "keep sb1 init 0");
-    }
-
-    #[test]
-    fn texts() {
-        let always = two("Always");
-        let state = seen(&always, "S0 a+ b+");
-        let id = state.container("a").expect("a").id.clone();
-        let verdicts = [((id, Kind::Liveness), Verdict::Failure)].into_iter().collect();
-        let plan = plan(&always, &state, &verdicts);
-        assert_eq!(plan.kill[0].message, "Container a failed liveness probe, will be restarted");
-    }
-}
+#[path = "plan_tests.rs"]
+mod tests;

@@ -28,8 +28,10 @@ use crate::logs::follow::{Reader, Step};
 use crate::logs::line::Options;
 use crate::program::FakePrograms;
 use crate::report::FakeReport;
+use crate::resize::Allocations;
 use crate::runtime::cri::CriRuntime;
 use crate::runtime::{ContainerState, PodState, Runtime};
+use crate::users::Blocks;
 use crate::volume::mounts::KernelMounts;
 use crate::volume::setup::Layout;
 use crate::volume::storage::FakeStorage;
@@ -87,6 +89,9 @@ impl Real {
             allocatable: Default::default(),
             node: Default::default(),
             owners: Default::default(),
+            features: Default::default(),
+            allocations: Allocations::open(&root.join("pods")),
+            users: Blocks::open(&root.join("pods")),
         });
         let (tx, mut rx) = mpsc::channel(64);
         let since = clock.now();
@@ -281,5 +286,24 @@ async fn a_dead_sandbox_is_replaced() {
     })
     .await;
     assert!(real.report.events.lock().iter().any(|e| e.starts_with("SandboxChanged")));
+    real.delete().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root and testdata/containerd.sh"]
+async fn a_signal_of_its_own_ends_a_container() {
+    let listens =
+        "trap 'echo heard > /dev/termination-log; exit 0' USR1; trap '' TERM; touch /up; while :; do sleep 0.1; done";
+    let spec = json!({"restartPolicy": "Always", "terminationGracePeriodSeconds": 30, "containers": [
+        {"name": "c", "image": IMAGE, "args": ["-c", listens], "lifecycle": {"stopSignal": "SIGUSR1"},
+            "startupProbe": {"exec": {"command": ["/bin/test", "-e", "/up"]}, "periodSeconds": 1},
+            "livenessProbe": {"exec": {"command": ["/bin/false"]}, "periodSeconds": 1, "failureThreshold": 1}}]});
+    let real = Real::new("listens", spec).await;
+    real.until("it has heard it", |s| {
+        let status = s.cluster.status();
+        let last = status.container_statuses.iter().flatten().find_map(|c| c.last_state.as_ref()?.terminated.clone());
+        last.is_some_and(|t| t.exit_code == 0 && t.message.as_deref() == Some("heard\n"))
+    })
+    .await;
     real.delete().await;
 }

@@ -26,8 +26,10 @@ use crate::image::puller::Puller;
 use crate::pod::BoundPod;
 use crate::program::FakePrograms;
 use crate::report::FakeReport;
+use crate::resize::Allocations;
 use crate::runtime::fake::Fake;
 use crate::runtime::{ContainerState, Error};
+use crate::users::Blocks;
 use crate::volume::files::{Needs, TokenKey};
 use crate::volume::mounts::FakeMounts;
 use crate::volume::setup::Layout;
@@ -39,6 +41,8 @@ pub struct FakeCluster {
     pod: Arc<Mutex<Option<Value>>>,
     objects: Arc<Mutex<Objects>>,
     refuse: Arc<Mutex<bool>>,
+    /// RuntimeClasses and their handlers.
+    pub classes: Arc<Mutex<BTreeMap<String, String>>>,
     phases: Arc<Mutex<Vec<String>>>,
 }
 
@@ -93,6 +97,10 @@ fn merge(into: &mut Value, status: &Value) {
         }
         let mut list = into["conditions"].as_array().cloned().unwrap_or_default();
         for change in value.as_array().expect("a list") {
+            if change["$patch"] == "delete" {
+                list.retain(|c| c["type"] != change["type"]);
+                continue;
+            }
             match list.iter_mut().find(|c| c["type"] == change["type"]) {
                 Some(known) => change.as_object().expect("an object").iter().for_each(|(k, v)| known[k] = v.clone()),
                 None => list.push(change.clone()),
@@ -138,6 +146,10 @@ impl Cluster for FakeCluster {
         Ok(())
     }
 
+    async fn runtime_handler(&self, class: &str) -> Result<Option<String>, client::Error> {
+        Ok(self.classes.lock().get(class).cloned())
+    }
+
     fn services(&self) -> Vec<Service> {
         Vec::new()
     }
@@ -149,6 +161,7 @@ pub struct Sim {
     pub runtime: Fake,
     pub cluster: FakeCluster,
     pub report: FakeReport,
+    pub ctx: Arc<Context>,
     root: tempfile::TempDir,
     mounts: FakeMounts,
     mail: Arc<Mailbox>,
@@ -188,7 +201,17 @@ fn context(
         allocatable: Default::default(),
         node: Default::default(),
         owners: Default::default(),
+        features: Default::default(),
+        allocations: Allocations::open(&root.join("pods")),
+        users: Blocks::open(&root.join("pods")),
     })
+}
+
+/// The node takes the pod.
+fn admit(ctx: &Context, cluster: &FakeCluster) {
+    if let Some(pod) = cluster.get() {
+        drop(ctx.allocations.admit(&pod, |_, _, _| None));
+    }
 }
 
 impl Sim {
@@ -201,19 +224,21 @@ impl Sim {
             "metadata": {"name": "web", "namespace": "default", "uid": UID, "resourceVersion": "1"}, "spec": spec
         }));
         let ctx = context(&clock, &rng, &runtime, &cluster, &report, root.path(), &mounts);
-        let (worker, view, mail) = Worker::new(ctx, cluster.get().expect("a pod"), None);
+        admit(&ctx, &cluster);
+        let (worker, view, mail) = Worker::new(ctx.clone(), cluster.get().expect("a pod"), None);
         let task = AbortOnDropHandle::new(tokio::spawn(worker.run(Stage::new())));
-        Self { clock, rng, runtime, cluster, report, root, mounts, mail, view, task }
+        Self { ctx, clock, rng, runtime, cluster, report, root, mounts, mail, view, task }
     }
 
     /// The kubelet dies and starts again.
-    fn restart(&mut self) {
+    pub fn restart(&mut self) {
         self.task.abort();
         let Some(pod) = self.cluster.get() else { return };
         let (root, mounts) = (self.root.path(), &self.mounts);
         let ctx = context(&self.clock, &self.rng, &self.runtime, &self.cluster, &self.report, root, mounts);
-        let (worker, view, mail) = Worker::new(ctx, pod, None);
-        (self.view, self.mail) = (view, mail);
+        admit(&ctx, &self.cluster);
+        let (worker, view, mail) = Worker::new(ctx.clone(), pod, None);
+        (self.ctx, self.view, self.mail) = (ctx, view, mail);
         self.task = AbortOnDropHandle::new(tokio::spawn(worker.run(Stage::new())));
     }
 
@@ -226,14 +251,14 @@ impl Sim {
     }
 
     /// A container ends by itself, and the runtime says so.
-    fn exit(&self, name: &str, code: i32) -> bool {
+    pub fn exit(&self, name: &str, code: i32) -> bool {
         let ended = self.runtime.exit(UID, name, code, self.clock.wall());
         self.mail.runtime();
         ended
     }
 
     /// The sandbox dies, and the runtime says so.
-    fn kill_sandbox(&self) {
+    pub fn kill_sandbox(&self) {
         self.runtime.kill_sandbox(UID, self.clock.wall());
         self.mail.runtime();
     }
@@ -285,7 +310,12 @@ impl Sim {
         }
     }
 
-    fn runs(&self, name: &str) -> bool {
+    /// The kubelet has looked at the pod since it began.
+    pub fn has_looked(&self) -> bool {
+        !self.view.borrow().seen.is_empty()
+    }
+
+    pub fn runs(&self, name: &str) -> bool {
         self.runtime.seen(UID).container(name).is_some_and(|c| c.state == ContainerState::Running)
     }
 

@@ -31,10 +31,9 @@ async fn what_nothing_here_can_do_is_said() {
     };
     let export = "mount failed: exec: \"mount\": executable file not found in $PATH\nMounting command: \
                   mount\nMounting arguments: -t nfs -- s:/";
-    let class = "runtime classes are not supported by this kubelet: the pod asks for \"kata\"";
+    let class = "runtimeclass.node.k8s.io \"kata\" not found";
     let claims = "resource claims are not supported by this kubelet: the pod asks for gpu";
-    let users = "user namespaces (hostUsers: false) are not supported by this kubelet";
-    let rules = "restart rules with action RestartAllContainers are not supported by this kubelet: container r has one";
+    let users = "can't set `spec.hostUsers: false`, runtime does not support user namespaces";
     let rows = [
         (volume(json!({"persistentVolumeClaim": {"claimName": "c"}})), "Claim", claim("c")),
         (volume(json!({"csi": {"driver": "d"}})), "Mount", mount(&unsupported("csi"))),
@@ -62,12 +61,6 @@ async fn what_nothing_here_can_do_is_said() {
             format!("!FailedCreatePodSandBox Failed to create pod sandbox: {users}"),
         ),
         (
-            with(json!({"initContainers": [{"name": "r", "image": "x:1", "restartPolicyRules": [
-                {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [3]}}]}]})),
-            "Sandbox",
-            format!("!FailedCreatePodSandBox Failed to create pod sandbox: {rules}"),
-        ),
-        (
             with(json!({"resourceClaims": [{"name": "gpu"}]})),
             "Devices",
             format!("!FailedPrepareDynamicResources Failed to prepare dynamic resources: {claims}"),
@@ -83,27 +76,4 @@ async fn what_nothing_here_can_do_is_said() {
         assert!(sim.runtime.seen(UID).containers.is_empty(), "nothing runs: {spec}");
         assert_eq!(sim.cluster.status().phase.as_deref(), Some("Pending"));
     }
-}
-
-#[tokio::test]
-async fn an_ephemeral_container_says_that_it_will_not_start() {
-    let sim = Sim::new(11, two("Always"));
-    sim.until("ready", |s| s.is_ready()).await;
-    sim.cluster.change(|pod| pod["spec"]["ephemeralContainers"] = json!([{"name": "debug", "image": "x:1"}]));
-    sim.show();
-    sim.until("told", |s| {
-        let status = s.cluster.status();
-        let told = status.ephemeral_container_statuses.iter().flatten().find(|c| c.name == "debug");
-        told.and_then(|c| c.state.as_ref()?.waiting.as_ref()?.reason.clone()).as_deref()
-            == Some("CreateContainerConfigError")
-    })
-    .await;
-    let event = "!Failed [debug] Error: ephemeral containers are not supported by this kubelet";
-    assert_eq!(sim.report.events.lock().iter().filter(|e| *e == event).count(), 1);
-    let waits = sim.report.waiting.lock().get(UID).cloned().unwrap_or_default();
-    assert_eq!(
-        waits.iter().map(|w| (w.code, w.on.as_str())).collect::<Vec<_>>(),
-        [("ContainerConfig", "ephemeral container debug")]
-    );
-    assert!(sim.is_ready(), "the others run on");
 }

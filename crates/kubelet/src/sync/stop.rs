@@ -5,8 +5,11 @@ use std::time::Duration;
 
 use api::types::core::v1::Container as Spec;
 use client::events::Type;
+use stdx::ClockExt;
+use stdx::backoff::Policy;
 
 use super::plan::{Kill, Why};
+use crate::container::config;
 use crate::context::Context;
 use crate::hook;
 use crate::pod::{BoundPod, is_restartable_init};
@@ -14,6 +17,8 @@ use crate::runtime::{Container, Error, PodState, Result};
 
 /// What a hook leaves a container at least.
 const MIN_GRACE: Duration = Duration::from_secs(2);
+/// Whether a container has ended after its own signal is asked with these pauses.
+const ASK_AGAIN: Policy = Policy { initial: Duration::from_millis(20), max: Duration::from_secs(1) };
 
 fn gone_is_fine(result: Result<()>) -> Result<()> {
     match result {
@@ -43,7 +48,36 @@ async fn container(
         }
         grace = grace.saturating_sub(ctx.clock.now().since(begun)).max(MIN_GRACE);
     }
+    let signal = spec.and_then(config::stop_signal).filter(|_| found.stop_signal.is_none() && grace > Duration::ZERO);
+    if let Some(signal) = signal {
+        // This runtime knows of no other signal than its own: what is left of the grace begins with ours.
+        match ctx.runtime.signal(&found.id, signal.kernel).await {
+            Ok(()) if ended_within(ctx, pod, &found.id, grace).await => return Ok(()),
+            Ok(()) => grace = Duration::ZERO,
+            Err(error) if error.is_not_found() => {}
+            Err(error) => {
+                tracing::warn!(pod = %pod.full_name(), container = found.name, %error, "stop signal not sent");
+            }
+        }
+    }
     gone_is_fine(ctx.runtime.stop_container(&found.id, grace).await)
+}
+
+/// Whether the container ends within so long. Asks more and more rarely.
+async fn ended_within(ctx: &Context, pod: &BoundPod, id: &str, grace: Duration) -> bool {
+    let deadline = ctx.clock.now() + grace;
+    for n in 1.. {
+        let left = deadline.since(ctx.clock.now());
+        if left == Duration::ZERO {
+            break;
+        }
+        ctx.clock.sleep(ASK_AGAIN.delay(n).min(left)).await;
+        let seen = ctx.runtime.pod(&pod.uid).await;
+        if seen.is_ok_and(|seen| seen.by_id(id).is_none_or(|c| !c.may_run())) {
+            return true;
+        }
+    }
+    false
 }
 
 /// Ends containers that the plan condemned while the pod goes on.
@@ -55,12 +89,28 @@ pub async fn condemned(ctx: &Context, pod: &BoundPod, seen: &PodState, kills: &[
         let probe = spec.and_then(|s| match kill.why {
             Why::Liveness => s.liveness_probe.as_ref(),
             Why::Startup => s.startup_probe.as_ref(),
-            Why::Changed | Why::Unknown => None,
+            Why::Changed | Why::Unknown | Why::Resized => None,
         });
         let own = probe.and_then(|p| p.termination_grace_period_seconds);
         let seconds = own.or(pod.spec().termination_grace_period_seconds).unwrap_or(30);
         let grace = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
         container(ctx, pod, spec, found, &ip, grace, kill.message.clone()).await?;
+    }
+    Ok(())
+}
+
+/// Ends containers without grace and removes them, in this order; their logs stay.
+pub async fn at_once(ctx: &Context, pod: &BoundPod, found: &[&Container]) -> Result<()> {
+    let running = found.iter().filter(|c| c.may_run());
+    let ended = running.map(|c| {
+        let message = format!("Stopping container {}", c.name);
+        container(ctx, pod, None, c, "", Duration::ZERO, message)
+    });
+    for ended in futures::future::join_all(ended).await {
+        ended?;
+    }
+    for container in found {
+        gone_is_fine(ctx.runtime.remove_container(&container.id).await)?;
     }
     Ok(())
 }

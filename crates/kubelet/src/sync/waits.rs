@@ -9,7 +9,6 @@ use crate::probe::threshold::{Kind, Verdict};
 use crate::report::Wait;
 use crate::runtime::{ContainerState, PodState};
 use crate::status::containers::Waiting;
-use crate::unsupported;
 
 /// The code of a mount that cannot be removed: the only thing that a pod waits for when it has ended.
 pub const UNMOUNT: &str = "Unmount";
@@ -69,10 +68,6 @@ pub fn waits(facts: &Facts) -> Vec<Wait> {
             _ => ("ContainerStart", format!("container {name}")),
         };
         push(&mut out, Wait { code, on, text: message.clone() });
-    }
-    for container in unsupported::ephemeral(facts.pod) {
-        let on = format!("ephemeral container {}", container.name);
-        push(&mut out, Wait { code: "ContainerConfig", on, text: unsupported::EPHEMERAL.into() });
     }
     for told in facts.told.values() {
         let running = facts.seen.by_id(&told.container_id).is_some_and(|c| c.state == ContainerState::Running);

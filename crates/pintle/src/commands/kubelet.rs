@@ -41,6 +41,9 @@ pub struct Kubelet {
     /// How often the URL is asked.
     #[arg(long, default_value = "20s", value_name = "DURATION", value_parser = static_pods::frequency)]
     http_check_frequency: Duration,
+    /// A file of kind KubeletConfiguration (`crashLoopBackOff`; what it does not know is refused).
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// The Node's name; what was first registered wins.
     #[arg(long, value_name = "NAME")]
     hostname_override: Option<String>,
@@ -113,6 +116,13 @@ pub async fn run(args: Kubelet, clock: SharedClock) -> Result<()> {
         Some(path) => Some(Trust::file(path).map_err(anyhow::Error::msg)?),
         None => None,
     };
+    let config = match &args.config {
+        Some(path) => {
+            kubelet::config::parse(&std::fs::read(path)?).map_err(|why| anyhow::anyhow!("{}: {why}", path.display()))?
+        }
+        None => kubelet::config::FileConfig::default(),
+    };
+    let defaults = kubelet::Options::default();
     let options = kubelet::Options {
         node_name: args.hostname_override.clone().unwrap_or_else(address::host_name),
         node_ips: vec![args.node_ip.unwrap_or_else(address::outward).to_string()],
@@ -135,7 +145,10 @@ pub async fn run(args: Kubelet, clock: SharedClock) -> Result<()> {
             http_check: args.http_check_frequency,
         },
         version: VERSION.to_owned(),
-        ..kubelet::Options::default()
+        max_container_restart_period: config
+            .max_container_restart_period
+            .unwrap_or(defaults.max_container_restart_period),
+        ..defaults
     };
     let component = |stage| {
         let clock = clock.clone();

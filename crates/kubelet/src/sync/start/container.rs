@@ -164,10 +164,12 @@ impl Start {
     async fn configure(&self, spec: &Spec, place: &Place, ready: &Ready) -> Result<v1::ContainerConfig, String> {
         let (ctx, pod) = (&self.ctx, &self.pod);
         let downward = ctx.place(pod, &place.state);
+        let files = self.env_files(spec).await;
         let environment = env::environment(&env::Inputs {
             pod,
             container: spec,
             objects: &place.objects,
+            files: &files,
             services: &ctx.cluster.services(),
             place: &downward,
         })?;
@@ -184,9 +186,18 @@ impl Start {
             image_ref: &ready.reference,
             environment: &environment,
             mounts: &mounts,
+            target: self.target(spec)?,
+            users: ctx.users.of(&pod.uid),
             node_memory: ctx.settings.node_memory,
             seccomp_root: &ctx.settings.seccomp_root,
         })
+    }
+
+    /// The container whose processes an ephemeral one is to see.
+    fn target(&self, spec: &Spec) -> Result<Option<&str>, String> {
+        let Some(name) = self.pod.target_of(&spec.name) else { return Ok(None) };
+        let found = self.seen.container(name).map(|c| Some(c.id.as_str()));
+        found.ok_or_else(|| format!("unable to find target container {name}"))
     }
 
     /// How often the container was started before: what the runtime knows, else what its logs and
@@ -201,16 +212,18 @@ impl Start {
         let directory = self.ctx.log_directory(&self.pod).join(&spec.name);
         let from_logs = blocking(move || next_attempt(&directory)).await.unwrap_or(0);
         let status = self.pod.status();
-        let reported = status.container_statuses.iter().chain(&status.init_container_statuses).flatten();
+        let reported = status.container_statuses.iter().chain(&status.init_container_statuses);
+        let reported = reported.chain(&status.ephemeral_container_statuses).flatten();
         let reported = reported.filter(|s| s.name == spec.name && s.container_id.is_some()).map(|s| s.restart_count);
         let from_status = reported.max().and_then(|n| u32::try_from(n).ok()).map_or(0, |n| n.saturating_add(1));
         from_logs.max(from_status).saturating_add(extra)
     }
 }
 
-/// A container's back-off ends with its definition.
+/// A container's back-off ends with its definition: its image, and what it may use.
 fn crash_key(spec: &Spec) -> String {
-    format!("{}/{:x}", spec.name, labels::hash(spec))
+    let resources = serde_json::to_string(&spec.resources).unwrap_or_default();
+    format!("{}/{:x}/{resources}", spec.name, labels::hash(spec))
 }
 
 /// The number after the highest log in a directory.

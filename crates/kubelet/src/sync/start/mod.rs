@@ -4,13 +4,17 @@
 //! server) is let go at once, a call to the runtime is waited for.
 
 mod container;
+mod env_files;
 mod image_volumes;
 mod mounts;
+mod reset;
+mod resize;
 mod volumes;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ::cri::v1;
 use client::events::Type;
@@ -31,6 +35,7 @@ use crate::pod::BoundPod;
 use crate::report::Wait;
 use crate::runtime::PodState;
 use crate::unsupported;
+use crate::users;
 use crate::volume::files::TokenKey;
 use image_volumes::ImageVolume;
 use volumes::{Made, Volumes};
@@ -48,22 +53,27 @@ pub struct Memory {
     pub failed_creations: u32,
     /// The volumes are as the objects say.
     pub volumes_fresh: bool,
+    /// The pod begins anew, but not yet: for the sake of which container, and until when.
+    pub hold: Option<(String, crash::Wait)>,
+    /// What the pod is allocated has been written down.
+    pub recorded: bool,
 }
 
-impl Default for Memory {
-    fn default() -> Self {
+impl Memory {
+    /// Nothing has happened yet; containers that keep ending wait at most `longest`.
+    pub fn new(longest: Duration) -> Self {
         Self {
-            crash: CrashLoop::new(crash::POLICY),
+            crash: CrashLoop::new(crash::policy(longest)),
             tries: Arc::default(),
             ended: HashMap::new(),
             tokens: BTreeMap::new(),
             failed_creations: 0,
             volumes_fresh: false,
+            hold: None,
+            recorded: false,
         }
     }
-}
 
-impl Memory {
     /// When the first token is to be renewed.
     pub fn next_renewal(&self) -> Option<Instant> {
         self.tokens.values().map(|(_, at)| *at).min()
@@ -117,16 +127,22 @@ impl Start {
         if !self.plan.kill.is_empty() {
             self.mail.runtime();
         }
+        if !self.plan.reset.is_empty() {
+            return self.reset().await;
+        }
+        self.held()?;
+        let resized = self.resize().await;
         self.claims()?;
         let ((), volumes) = tokio::join!(self.cgroup(), self.volumes());
         let volumes = volumes?;
         self.passed("volumes made");
         let mut place = Box::pin(self.sandbox(volumes)).await?;
         place.images = self.image_volumes(&place).await?;
+        let ephemeral = self.plan.ephemeral.iter().filter_map(|i| pod.ephemeral_containers().nth(*i));
         let init = self.plan.init.iter().filter_map(|i| pod.init_containers().get(*i));
         let main = self.plan.start.iter().filter_map(|i| pod.containers().get(*i));
-        let mut retry: Outcome = Ok(());
-        for spec in init.chain(main) {
+        let mut retry: Outcome = resized;
+        for spec in ephemeral.chain(init).chain(main) {
             // One that cannot start does not keep the others from starting.
             retry = earlier(retry, Box::pin(self.container(spec, &place)).await);
         }
@@ -174,6 +190,7 @@ impl Start {
     }
 
     async fn cgroup(&self) {
+        self.record().await;
         let Some(cgroups) = self.ctx.cgroups.clone() else { return };
         let pod = self.pod.clone();
         // The containers' own limits hold all the same, so a refusal is no reason not to run.
@@ -191,15 +208,13 @@ impl Start {
         let (attempt, changed) = match &self.plan.sandbox {
             Sandbox::Keep(id) => {
                 let attempt = self.seen.sandboxes.iter().find(|s| s.id == *id).map_or(0, |s| s.attempt);
-                let config = self.sandbox_config(attempt, false).await;
+                let config = self.sandbox_config(attempt, false).await?;
                 return Ok(Place { id: id.clone(), config, state: self.seen.clone(), objects, made: volumes, images });
             }
             Sandbox::Finish => return Err(Retry::BackOff),
             Sandbox::Create { attempt, changed } => (*attempt, *changed),
         };
-        if let Some(why) = unsupported::sandbox(pod) {
-            return Err(self.no_sandbox(&why));
-        }
+        let handler = self.handler().await?;
         if changed {
             let text = "Pod sandbox changed, it will be killed and re-created.";
             self.event(None, Type::Normal, "SandboxChanged", text.into());
@@ -210,7 +225,7 @@ impl Start {
         }
         let extra = self.memory.lock().failed_creations.saturating_sub(1);
         let attempt = attempt.saturating_add(extra);
-        let config = self.sandbox_config(attempt, true).await;
+        let config = self.sandbox_config(attempt, true).await?;
         let directory = PathBuf::from(&config.log_directory);
         if let Err(error) = blocking(move || std::fs::create_dir_all(directory)).await.and_then(|done| done) {
             return Err(self.no_sandbox(&format!("cannot make the log directory: {error}")));
@@ -221,7 +236,7 @@ impl Start {
             text: "being created".into(),
         }));
         self.go_on()?;
-        match ctx.runtime.run_sandbox(config.clone(), "").await {
+        match ctx.runtime.run_sandbox(config.clone(), &handler).await {
             Ok(id) => {
                 self.memory.lock().failed_creations = 0;
                 ctx.owners.learn_ids(&pod.uid, [&id].into_iter());
@@ -241,6 +256,31 @@ impl Start {
         }
     }
 
+    /// The handler that the pod's RuntimeClass names (the runtime's default one without), once the
+    /// pod has the users it wants.
+    async fn handler(&self) -> Result<String, Retry> {
+        let (ctx, pod) = (&self.ctx, &self.pod);
+        let handler = match pod.spec().runtime_class_name.as_deref().filter(|class| !class.is_empty()) {
+            None => String::new(),
+            Some(class) => match self.unless_halted(ctx.cluster.runtime_handler(class)).await? {
+                Ok(Some(handler)) => handler,
+                Ok(None) => {
+                    return Err(self.no_sandbox(&format!("runtimeclass.node.k8s.io \"{class}\" not found")));
+                }
+                Err(error) => {
+                    return Err(self.no_sandbox(&format!("failed to lookup RuntimeClass {class}: {error}")));
+                }
+            },
+        };
+        let own = users::wants_own(pod, &handler, &ctx.features.read());
+        if own.map_err(|why| self.no_sandbox(&why))? {
+            let (blocks, uid) = (ctx.users.clone(), pod.uid.clone());
+            let taken = blocking(move || blocks.take(&uid)).await.and_then(|done| done);
+            taken.map_err(|error| self.no_sandbox(&format!("create user namespace: {error}")))?;
+        }
+        Ok(handler)
+    }
+
     fn no_sandbox(&self, why: &str) -> Retry {
         let text = format!("Failed to create pod sandbox: {why}");
         self.event(None, Type::Warning, "FailedCreatePodSandBox", text);
@@ -248,7 +288,7 @@ impl Start {
         Retry::BackOff
     }
 
-    async fn sandbox_config(&self, attempt: u32, is_new: bool) -> v1::PodSandboxConfig {
+    async fn sandbox_config(&self, attempt: u32, is_new: bool) -> Result<v1::PodSandboxConfig, Retry> {
         let (ctx, pod) = (&self.ctx, &self.pod);
         let path = ctx.settings.resolv_conf.clone();
         let text = blocking(move || std::fs::read_to_string(path)).await.and_then(|text| text).unwrap_or_default();
@@ -256,15 +296,16 @@ impl Start {
         if dns.missing_cluster_dns && is_new {
             self.event(None, Type::Warning, "MissingClusterDNS", dns::missing_cluster_dns(pod));
         }
-        sandbox::render(&sandbox::Inputs {
+        let made = sandbox::render(&sandbox::Inputs {
             pod,
             attempt,
             dns: dns.config,
             log_directory: &ctx.log_directory(pod).to_string_lossy(),
             cgroup_parent: &ctx.cgroups.as_ref().map(|c| c.parent(pod)).unwrap_or_default(),
             cluster_domain: &ctx.settings.cluster_dns.domain,
-            seccomp_root: &ctx.settings.seccomp_root,
-        })
+            users: ctx.users.of(&pod.uid),
+        });
+        made.map_err(|why| self.no_sandbox(&why))
     }
 }
 

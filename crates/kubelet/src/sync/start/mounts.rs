@@ -115,8 +115,15 @@ impl Start {
 
     /// Whether the runtime can make whatever is mounted beneath a mount read-only, too.
     async fn handles_recursive_read_only(&self) -> bool {
-        let health = self.ctx.runtime.health().await;
-        health.is_ok_and(|h| h.handlers.iter().any(|(name, recursive, _)| name.is_empty() && *recursive))
+        let (ctx, class) = (&self.ctx, self.pod.spec().runtime_class_name.as_deref().filter(|c| !c.is_empty()));
+        let handler = match class {
+            None => String::new(),
+            Some(class) => match ctx.cluster.runtime_handler(class).await {
+                Ok(Some(handler)) => handler,
+                _ => return false,
+            },
+        };
+        ctx.features.read().handler(&handler).is_some_and(|h| h.recursive_read_only)
     }
 }
 

@@ -158,6 +158,7 @@ async fn clean(ctx: Arc<Context>, pod: Arc<BoundPod>, seen: Arc<PodState>, mail:
         return Err(format!("volumes not removed: {text}"));
     }
     mail.activity(None);
+    ctx.users.give_back(&pod.uid);
     if pod.spec().volumes.iter().flatten().any(|v| v.image.is_some()) {
         ctx.runtime.remove_views(&pod.uid).await.map_err(|e| format!("images are still held: {e}"))?;
     }

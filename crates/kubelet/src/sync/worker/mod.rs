@@ -8,9 +8,10 @@
 
 mod act;
 mod look;
+mod resize;
 mod tell;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +33,7 @@ use crate::context::Context;
 use crate::pod::BoundPod;
 use crate::probe::prober::Told;
 use crate::probe::threshold::Kind;
+use crate::resize::{Actuated, Resizing};
 use crate::runtime::PodState;
 use crate::status::containers::Waiting;
 
@@ -92,9 +94,12 @@ pub struct Worker {
     ctx: Arc<Context>,
     mail: Arc<Mailbox>,
     view: watch::Sender<View>,
+    /// The pod as it is allocated.
     pod: Arc<BoundPod>,
     /// For a static pod, the object that shows it; its status is written there.
     mirror: Option<Arc<BoundPod>>,
+    /// The pod as its spec wishes it to be.
+    wish: Arc<BoundPod>,
     gone: bool,
     life: Phase,
     rejected: Option<Cause>,
@@ -111,6 +116,9 @@ pub struct Worker {
     ending: HashMap<String, u32>,
     /// When to look again for that.
     look_again: Option<Instant>,
+    /// What containers have that is not what they are allocated.
+    actuated: Actuated,
+    resizing: Resizing,
     verdicts: Verdicts,
     told: BTreeMap<(String, Kind), Told>,
     probers: HashMap<(String, Kind), AbortOnDropHandle<()>>,
@@ -126,8 +134,6 @@ pub struct Worker {
     write: Write,
     write_failures: u32,
     write_not_before: Option<Instant>,
-    /// Ephemeral containers that were told of.
-    ephemeral: BTreeSet<String>,
     /// The last patch that was accepted: what the server makes of it is its own affair.
     accepted: Option<serde_json::Value>,
     /// The status the API server has, and of which revision.
@@ -152,6 +158,8 @@ impl Worker {
         let (view, receiver) = watch::channel(first);
         let mail = Arc::new(Mailbox::default());
         let deadline = act::deadline(&ctx, &pod);
+        let wish = pod;
+        let pod = ctx.allocations.applied(&wish);
         let worker = Self {
             mail: mail.clone(),
             view,
@@ -167,12 +175,14 @@ impl Worker {
             runtime_error: None,
             ending: HashMap::new(),
             look_again: None,
+            actuated: Actuated::new(),
+            resizing: Resizing::of(&known),
             verdicts: Verdicts::new(),
             told: BTreeMap::new(),
             probers: HashMap::new(),
             waiting: Waiting::new(),
             activity: None,
-            memory: Arc::default(),
+            memory: Arc::new(Mutex::new(Memory::new(ctx.settings.longest_back_off))),
             step: Step::None,
             failures: 0,
             not_before: None,
@@ -180,7 +190,6 @@ impl Worker {
             write: Write::None,
             write_failures: 0,
             write_not_before: None,
-            ephemeral: BTreeSet::new(),
             accepted: None,
             known_revision: client::object::revision_of(&**pod.object()),
             status: known.clone(),
@@ -188,6 +197,7 @@ impl Worker {
             generated: false,
             ctx,
             pod,
+            wish,
         };
         (worker, receiver, mail)
     }
@@ -379,11 +389,11 @@ impl Worker {
             if files(&pod) != files(&self.pod) {
                 self.memory.lock().volumes_fresh = false;
             }
-            if pod.spec() != self.pod.spec() {
+            if pod.spec() != self.wish.spec() {
                 // The user has changed something: what failed before may work now.
                 self.settle();
             }
-            self.pod = pod;
+            self.set_pod(pod);
             self.deadline = act::deadline(&self.ctx, &self.pod);
         }
         if let Some(mirror) = inbox.mirror {
@@ -412,6 +422,9 @@ impl Worker {
                 None => drop(self.waiting.remove(&container)),
             }
         }
+        if let Some(why) = inbox.resize_failed {
+            self.resize_failed(why);
+        }
         if let Some(activity) = inbox.activity {
             self.activity = activity;
         }
@@ -429,12 +442,12 @@ impl Worker {
             self.report_waits();
             return true;
         }
-        let plan = plan(&self.pod, &self.seen, &self.verdicts);
+        self.resize().await;
+        let plan = plan(&self.pod, &self.seen, &self.verdicts, &self.actuated);
         self.advance(&plan);
         self.probe();
         self.describe();
         self.begin(plan);
-        self.report_ephemeral();
         self.report_waits();
         self.write();
         self.view.send_if_modified(|view| {

@@ -1,13 +1,11 @@
 //! What the task says: the status, its writing, and what the pod waits for.
 
 use api::types::core::v1::PodStatus;
-use client::events::Type;
 
 use super::{Step, WRITE_RETRY, Worker, Write};
 use crate::status::containers::whole;
 use crate::status::{Inputs, conditions, generate, patch};
 use crate::sync::waits;
-use crate::unsupported;
 
 impl Worker {
     /// Generates the status.
@@ -29,6 +27,8 @@ impl Worker {
             seen: &self.seen,
             verdicts: &self.verdicts,
             waiting: &self.waiting,
+            actuated: &self.actuated,
+            resizing: &self.resizing,
             life: &self.life,
             before: &before,
             host_ips: &self.ctx.settings.node_ips,
@@ -43,7 +43,7 @@ impl Worker {
         if !self.generated {
             return self.known.clone();
         }
-        let owned = |c: &&api::types::core::v1::PodCondition| conditions::OWNED.contains(&c.type_.as_str());
+        let owned = |c: &&api::types::core::v1::PodCondition| conditions::is_owned(&c.type_);
         let others = self.known.conditions.iter().flatten().filter(|c| !owned(c)).cloned();
         let ours = self.status.conditions.iter().flatten().filter(owned).cloned();
         PodStatus {
@@ -80,16 +80,6 @@ impl Worker {
         self.write_failures = self.write_failures.saturating_add(1);
         self.write_not_before = Some(self.ctx.clock.now() + WRITE_RETRY.delay(self.write_failures));
         tracing::warn!(pod = %self.pod.full_name(), %error, "status not written; trying again");
-    }
-
-    /// Says once of each ephemeral container that it will not start.
-    pub(super) fn report_ephemeral(&mut self) {
-        for container in unsupported::ephemeral(&self.pod) {
-            if self.ephemeral.insert(container.name.clone()) {
-                let text = format!("Error: {}", unsupported::EPHEMERAL);
-                self.ctx.report.event(&self.pod, Some(&container.name), Type::Warning, "Failed", text);
-            }
-        }
     }
 
     pub(super) fn report_waits(&self) {
