@@ -220,7 +220,6 @@ async fn every_answer_is_that_of_a_built_in_kind() {
     both.send("DELETE", "?labelSelector=a%3Db", &[], None).await;
     both.send("GET", "", &[], None).await;
     // What neither has.
-    both.send("POST", "/a", common::JSON, Some(&map("a"))).await;
     both.send("GET", "/a/status", &[], None).await;
     both.send("GET", "/a/scale", &[], None).await;
 }

@@ -22,6 +22,12 @@ async fn a_generated_name_has_five_random_letters_and_fits() {
     }
     let named = root.post(MAPS, &json!({"metadata": {"name": "a", "generateName": "b-"}})).await.ok();
     assert_eq!(named["metadata"]["name"], "a");
+    // Bounds need no name.
+    let ranges = "/api/v1/namespaces/default/limitranges";
+    let made = root.post(ranges, &json!({"spec": {"limits": []}})).await.ok();
+    let name = made["metadata"]["name"].as_str().expect("a name");
+    assert!(name.len() == 36 && name.bytes().filter(|byte| *byte == b'-').count() == 4, "{name}");
+    assert_ne!(made["metadata"]["uid"], name);
     let taken = root.post(MAPS, &json!({"metadata": {"name": "a", "generateName": "b-"}})).await;
     assert_eq!(
         taken.failure(),

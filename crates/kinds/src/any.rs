@@ -94,8 +94,12 @@ impl<K: Kind> AnyKind for K {
         let missing = missing::<K>(new);
         let managed = take_managed_fields(new);
         let mut view: K::Object = view::read(new)?;
+        let mut warnings = Vec::new();
         match &old_view {
-            None => <K as Kind>::prepare_create(ctx, &mut view),
+            None => {
+                warnings = <K as Kind>::early_warnings(ctx, &view);
+                <K as Kind>::prepare_create(ctx, &mut view);
+            }
             Some(old) => <K as Kind>::prepare_update(ctx, &mut view, old),
         }
         view::write(new, &view)?;
@@ -105,14 +109,12 @@ impl<K: Kind> AnyKind for K {
         if let Some(old) = old {
             move_generation(&shape, &self.schema(), ctx.subresource, new, old);
         }
-        Ok(Finished {
-            errors: validate::<K>(ctx, new, &view, old.zip(old_view.as_ref()), missing),
-            warnings: match ctx.subresource {
-                "status" => <K as Kind>::status_warnings(ctx, &view),
-                other if is_main(other) => <K as Kind>::warnings(ctx, &view, old_view.as_ref()),
-                _ => Vec::new(),
-            },
-        })
+        warnings.extend(match ctx.subresource {
+            "status" => <K as Kind>::status_warnings(ctx, &view),
+            other if is_main(other) => <K as Kind>::warnings(ctx, &view, old_view.as_ref()),
+            _ => Vec::new(),
+        });
+        Ok(Finished { errors: validate::<K>(ctx, new, &view, old.zip(old_view.as_ref()), missing), warnings })
     }
 
     fn grace(&self, object: &Value, asked: Option<i64>) -> Option<i64> {

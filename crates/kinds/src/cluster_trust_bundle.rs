@@ -70,8 +70,8 @@ impl Kind for ClusterTrustBundle {
     }
 }
 
-/// What is wrong with a name that refers to a bundle: its part before the last colon names the signer.
-pub(crate) fn wrong_name(name: &str) -> Vec<String> {
+/// Why nothing can have this name, which says whose it is by itself.
+pub fn wrong_names(name: &str) -> Vec<String> {
     let signer = name.rsplit_once(':').map(|(signer, _)| signer.replace(':', "/")).unwrap_or_default();
     name_messages(name, &signer, false)
 }

@@ -334,6 +334,11 @@ pub trait Kind: Send + Sync + 'static {
     /// Every mistake in a change through another subresource that writes the same object; `ctx` says which.
     fn validate_subresource(_ctx: &Ctx, _new: &Self::Object, _old: &Self::Object, _errors: &mut FieldErrors) {}
 
+    /// Warnings about a new object as it was sent, before `prepare_create`.
+    fn early_warnings(_ctx: &Ctx, _new: &Self::Object) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Warnings for the client, sent as headers.
     fn warnings(_ctx: &Ctx, _new: &Self::Object, _old: Option<&Self::Object>) -> Vec<String> {
         Vec::new()

@@ -25,7 +25,8 @@ impl Kind for LimitRange {
     const SHAPE: Shape = Shape::namespaced("", "v1", "LimitRange", "limitranges")
         .singular("limitrange")
         .short(&["limits"])
-        .create_on_update();
+        .create_on_update()
+        .names_the_nameless();
 
     fn name_rule(name: &str) -> Vec<String> {
         names::dns1123_subdomain(name)

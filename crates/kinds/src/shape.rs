@@ -128,6 +128,8 @@ pub struct AnyShape<'a> {
     pub also_in: Names<'a>,
     /// PUT on an absent object creates it.
     pub create_on_update: bool,
+    /// An object without a name, and without what one could be made of, gets one that nobody has: a UUID.
+    pub names_the_nameless: bool,
     /// PUT without a resourceVersion overwrites.
     pub unconditional_update: bool,
     pub propagation: Propagation,
@@ -167,6 +169,7 @@ impl<'a> AnyShape<'a> {
             also_in: Names::Written(&[]),
             door_resets: &[],
             create_on_update: false,
+            names_the_nameless: false,
             unconditional_update: true,
             propagation: Propagation::Background,
             answers_deleted: false,
@@ -322,6 +325,12 @@ impl<'a> AnyShape<'a> {
     #[must_use]
     pub const fn create_on_update(mut self) -> Self {
         self.create_on_update = true;
+        self
+    }
+
+    #[must_use]
+    pub const fn names_the_nameless(mut self) -> Self {
+        self.names_the_nameless = true;
         self
     }
 

@@ -115,6 +115,9 @@ pub async fn create(write: &Write<'_>, object: Value) -> status::Result<Written>
     write.admit(Verb::Create, None, &mut object).await?;
     metadata::drop_duplicate_owners(&mut object);
     let base = meta::generate_name(&object).to_owned();
+    if write.resource.shape().names_the_nameless && meta::name(&object).is_empty() && base.is_empty() {
+        meta::set_name(&mut object, &server.rng.uuid());
+    }
     let generated = meta::name(&object).is_empty() && !base.is_empty();
     for attempt in 1.. {
         // Only a name that may be taken needs the object a second time.

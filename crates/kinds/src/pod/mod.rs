@@ -5,8 +5,14 @@ pub mod defaults;
 mod prepare;
 pub mod template;
 pub mod validate;
+mod validate_annotations;
+mod validate_app_armor;
+mod validate_claims;
 pub mod validate_container;
+mod validate_os;
 mod validate_parts;
+mod validate_projected;
+mod validate_restart;
 pub mod validate_scheduling;
 mod validate_update;
 mod validate_volume;
@@ -86,24 +92,25 @@ impl Kind for Pod {
     }
 
     fn validate(ctx: &Ctx, pod: &Self::Object, errors: &mut FieldErrors) {
-        validate::pod(pod, errors);
+        validate::pod(pod, ctx.verb == Verb::Create, errors);
         if ctx.verb == Verb::Create {
             validate::new_pod(pod, errors);
         }
     }
 
     fn validate_update(_ctx: &Ctx, new: &Self::Object, old: &Self::Object, errors: &mut FieldErrors) {
+        validate_annotations::update(new, old, errors);
         validate_update::pod(new, old, errors);
     }
 
     fn validate_subresource(ctx: &Ctx, new: &Self::Object, old: &Self::Object, errors: &mut FieldErrors) {
         match ctx.subresource {
             "ephemeralcontainers" => {
-                validate::pod(new, errors);
+                validate::pod(new, false, errors);
                 validate_parts::ephemeral(new, old, errors);
             }
             "resize" => {
-                validate::pod(new, errors);
+                validate::pod(new, false, errors);
                 validate_parts::resize(new, old, errors);
             }
             _ => {}
@@ -112,6 +119,11 @@ impl Kind for Pod {
 
     fn validate_status(_ctx: &Ctx, new: &Self::Object, old: &Self::Object, errors: &mut FieldErrors) {
         validate_update::status(new, old, errors);
+    }
+
+    /// What is read from annotations is told before it is.
+    fn early_warnings(_ctx: &Ctx, new: &Self::Object) -> Vec<String> {
+        validate_app_armor::warnings(new)
     }
 
     /// People create pods; those who update them are programs, which read no warnings.

@@ -4,7 +4,7 @@ use api::meta::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, Time};
 use api::types::core::v1::{Pod, PodAffinityTerm, PodCondition, PodSpec, PodStatus};
 use jiff::Timestamp;
 
-use super::defaults;
+use super::{defaults, validate_app_armor};
 
 /// A new pod is Pending, has a class of service, and may be gated.
 pub fn create(pod: &mut Pod, now: Timestamp) {
@@ -12,6 +12,7 @@ pub fn create(pod: &mut Pod, now: Timestamp) {
         defaults::service_account(spec);
         drop_disabled(spec);
     }
+    validate_app_armor::adopt(pod);
     let class = api::pod::qos_class(pod).as_str().to_owned();
     let mut status = PodStatus { phase: Some("Pending".into()), qos_class: Some(class), ..PodStatus::default() };
     let gated = pod.spec.as_ref().and_then(|spec| spec.scheduling_gates.as_ref()).is_some_and(|g| !g.is_empty());
@@ -71,10 +72,6 @@ fn drop_disabled(spec: &mut PodSpec) {
                 *lifecycle = None;
             }
         }
-    }
-    let projected = spec.volumes.iter_mut().flatten().filter_map(|volume| volume.projected.as_mut());
-    for source in projected.flat_map(|projected| projected.sources.iter_mut().flatten()) {
-        source.pod_certificate = None;
     }
 }
 

@@ -4,9 +4,9 @@ use api::meta::apis::meta::v1::LabelSelector;
 use api::types::core::v1::PodTemplateSpec;
 use machinery::field::{FieldErrors, Path};
 
-use super::{defaults, validate, warnings};
+use super::{defaults, validate, validate_annotations, validate_app_armor, warnings};
 use crate::check;
-use crate::kind::Ctx;
+use crate::kind::{Ctx, Verb};
 use crate::metadata;
 
 /// The mistakes in a template of pods that always run, and that `selector` must select; `owner` is the
@@ -48,20 +48,22 @@ pub fn selected(template: &PodTemplateSpec, selector: &LabelSelector, path: &Pat
 }
 
 /// The mistakes in a template, whoever has it.
-pub fn alone(_ctx: &Ctx, template: &PodTemplateSpec, path: &Path, errors: &mut FieldErrors) {
+pub fn alone(ctx: &Ctx, template: &PodTemplateSpec, path: &Path, errors: &mut FieldErrors) {
     let labels = defaults::template_labels(template);
-    let labels_path = path.child("metadata").child("labels");
+    let labels_path = path.child("labels");
     metadata::validate_labels(labels.iter().map(|(k, v)| (k.as_str(), v.as_str())), &labels_path, errors);
     let annotations = template.metadata.as_ref().and_then(|metadata| metadata.annotations.as_ref());
     metadata::validate_annotations(
         annotations.into_iter().flatten().map(|(k, v)| (k.as_str(), v.as_str())),
-        &path.child("metadata").child("annotations"),
+        &path.child("annotations"),
         errors,
     );
     let none = Default::default();
     let spec = template.spec.as_ref().unwrap_or(&none);
+    validate_annotations::all(annotations, spec, ctx.verb == Verb::Create, &path.child("annotations"), errors);
     let path = path.child("spec");
     validate::spec(spec, validate::Where::Template, &path, errors);
+    validate_app_armor::alike(annotations, spec, &path, errors);
     if spec.ephemeral_containers.as_ref().is_some_and(|containers| !containers.is_empty()) {
         errors.forbidden(&path.child("ephemeralContainers"), "ephemeral containers not allowed in pod template");
     }

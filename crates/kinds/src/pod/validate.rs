@@ -3,11 +3,14 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use api::types::core::v1::{Pod, PodDNSConfig, PodSecurityContext, PodSpec};
+use api::types::core::v1::{Pod, PodDNSConfig, PodSecurityContext, PodSpec, ResourceRequirements};
 use machinery::field::{FieldErrors, Path};
 use machinery::names;
 
-use super::{validate_container, validate_scheduling, validate_volume};
+use super::{
+    validate_annotations, validate_app_armor, validate_claims, validate_container, validate_os, validate_scheduling,
+    validate_volume,
+};
 use crate::check;
 use crate::resources;
 
@@ -24,11 +27,27 @@ const NAMESERVERS: usize = 3;
 const SEARCHES: usize = 32;
 const SEARCH_CHARS: usize = 2048;
 
-/// The mistakes in a pod, beyond metadata.
-pub fn pod(pod: &Pod, errors: &mut FieldErrors) {
+/// The mistakes in a pod, which may be new, beyond metadata.
+pub fn pod(pod: &Pod, is_new: bool, errors: &mut FieldErrors) {
     let path = Path::new("spec");
     let none = PodSpec::default();
-    spec(pod.spec.as_ref().unwrap_or(&none), Where::Pod, &path, errors);
+    let own = pod.spec.as_ref().unwrap_or(&none);
+    let annotations = Path::new("metadata").child("annotations");
+    validate_annotations::all(pod.metadata.annotations.as_ref(), own, is_new, &annotations, errors);
+    if api::pod::is_mirror(pod) && own.resource_claims.as_ref().is_some_and(|claims| !claims.is_empty()) {
+        errors.forbidden(&Path::new("[]"), "static pods do not support resource claims");
+    }
+    spec(own, Where::Pod, &path, errors);
+    if own.service_account_name.as_deref().unwrap_or_default().is_empty() {
+        for (i, volume) in own.volumes.iter().flatten().enumerate() {
+            let sources = volume.projected.iter().flat_map(|projected| projected.sources.iter().flatten());
+            for (j, _) in sources.enumerate().filter(|(_, source)| source.service_account_token.is_some()) {
+                let path = path.child("volumes").index(i).child("projected").child("sources").index(j);
+                let wrong = "must not be specified when serviceAccountName is not set";
+                errors.forbidden(&path.child("serviceAccountToken"), wrong);
+            }
+        }
+    }
 }
 
 /// What a pod may not bring along.
@@ -38,19 +57,24 @@ pub fn new_pod(pod: &Pod, errors: &mut FieldErrors) {
     if containers.is_some_and(|containers| !containers.is_empty()) {
         errors.forbidden(&Path::new("spec").child("ephemeralContainers"), "cannot be set on create");
     }
+    if let Some(spec) = &pod.spec {
+        validate_app_armor::alike(pod.metadata.annotations.as_ref(), spec, &Path::new("spec"), errors);
+    }
 }
 
 /// The mistakes in a spec.
 pub fn spec(spec: &PodSpec, place: Where, path: &Path, errors: &mut FieldErrors) {
     validate_volume::all(spec, &path.child("volumes"), errors);
+    validate_claims::of_pod(spec, &path.child("resourceClaims"), errors);
     validate_container::all(spec, path, errors);
     check::one_of(spec.restart_policy.as_deref(), RESTART, &path.child("restartPolicy"), errors);
     check::one_of(spec.dns_policy.as_deref(), DNS, &path.child("dnsPolicy"), errors);
     let selector = spec.node_selector.iter().flatten().map(|(key, value)| (key.as_str(), value.as_str()));
     crate::metadata::validate_labels(selector, &path.child("nodeSelector"), errors);
     if let Some(context) = &spec.security_context {
-        security(spec, context, path, errors);
+        security(spec, context, place, path, errors);
     }
+    validate_os::host_processes(spec, path, errors);
     for (i, secret) in spec.image_pull_secrets.iter().flatten().enumerate() {
         if secret.name.is_empty() {
             errors.required(&path.child("imagePullSecrets").index(i).child("name"), "");
@@ -98,13 +122,45 @@ pub fn spec(spec: &PodSpec, place: Where, path: &Path, errors: &mut FieldErrors)
         }
     }
     if let Some(whole) = &spec.resources {
-        validate_container::requirements(whole, &path.child("resources"), errors);
+        self::whole(spec, whole, &path.child("resources"), errors);
     }
     if let Some(os) = &spec.os {
         check::one_of(Some(&os.name), &["linux", "windows"], &path.child("os").child("name"), errors);
     }
+    validate_os::all(spec, path, errors);
     if place == Where::Pod {
         host_ports(spec, path, errors);
+    }
+}
+
+/// What a pod is given as a whole: enough for what its containers ask for, and no container may use more.
+fn whole(spec: &PodSpec, whole: &ResourceRequirements, path: &Path, errors: &mut FieldErrors) {
+    if spec.os.as_ref().is_some_and(|os| os.name == "windows") {
+        return errors.forbidden(path, "may not be set for a windows pod");
+    }
+    if whole.claims.is_some() {
+        errors.forbidden(&path.child("claims"), "claims may not be set for Resources at pod-level");
+    }
+    validate_container::requirements(whole, path, errors);
+    let amount = |list: &Option<resources::List>, name: &str| list.as_ref()?.get(name).and_then(resources::parse);
+    for (name, together) in resources::sum_of_requests(spec) {
+        if let Some(given) = amount(&whole.requests, &name).filter(|given| together > *given) {
+            let wrong = format!("must be greater than or equal to aggregate container requests of {together}");
+            errors.invalid(&path.child("requests").key(&name), given.to_string(), wrong);
+        }
+    }
+    for (i, container) in spec.containers.iter().enumerate() {
+        let limits = container.resources.iter().flat_map(|resources| resources.limits.iter().flatten());
+        for (name, limit) in limits.filter_map(|(name, limit)| Some((name, resources::parse(limit)?))) {
+            if let Some(given) = amount(&whole.limits, name).filter(|given| limit > *given) {
+                let path = path.child("containers").index(i).key(name).child("limits");
+                errors.invalid(
+                    &path,
+                    limit.to_string(),
+                    format!("must be less than or equal to pod limits of {given}"),
+                );
+            }
+        }
     }
 }
 
@@ -180,18 +236,20 @@ fn dns(config: Option<&PodDNSConfig>, policy: Option<&str>, path: &Path, errors:
     }
 }
 
-fn security(spec: &PodSpec, context: &PodSecurityContext, path: &Path, errors: &mut FieldErrors) {
+fn security(spec: &PodSpec, context: &PodSecurityContext, place: Where, path: &Path, errors: &mut FieldErrors) {
     if spec.host_network == Some(true) {
         for (field, containers) in
             [("containers", Some(&spec.containers)), ("initContainers", spec.init_containers.as_ref())]
         {
             for (i, container) in containers.into_iter().flatten().enumerate() {
                 for (j, port) in container.ports.iter().flatten().enumerate() {
-                    if port.host_port.is_some_and(|host| host != 0 && host != port.container_port) {
+                    // In a template it may be left out: it is filled in when a pod is made.
+                    let host = port.host_port.unwrap_or(0);
+                    if (place == Where::Pod || host != 0) && host != port.container_port {
                         errors.invalid(
-                            &path.child(field).index(i).child("ports").index(j).child("containerPort"),
-                            port.container_port,
-                            "must match `hostPort` when `hostNetwork` is true",
+                            &path.child(field).index(i).child("ports").index(j).child("hostPort"),
+                            host,
+                            "must match `containerPort` when `hostNetwork` is true",
                         );
                     }
                 }
@@ -232,6 +290,9 @@ fn security(spec: &PodSpec, context: &PodSecurityContext, path: &Path, errors: &
             errors.invalid(&path, sysctl.name.as_str(), wrong);
         } else if !seen.insert(&sysctl.name) {
             errors.duplicate(&path, sysctl.name.as_str());
+        } else if let Some(of_host) = shared_with_host(spec, &sysctl.name) {
+            let wrong = format!("may not be specified when '{of_host}' is true");
+            errors.invalid(&path, sysctl.name.as_str(), wrong);
         }
     }
     if let Some(policy) = context.fs_group_change_policy.as_deref() {
@@ -244,6 +305,27 @@ fn security(spec: &PodSpec, context: &PodSecurityContext, path: &Path, errors: &
     }
     if let Some(profile) = &context.seccomp_profile {
         validate_container::seccomp(profile, &path.child("seccompProfile"), errors);
+    }
+    if let Some(options) = &context.windows_options {
+        validate_os::options(options, &path.child("windowsOptions"), errors);
+    }
+    if let Some(profile) = &context.app_armor_profile {
+        validate_app_armor::field(profile, &path.child("appArmorProfile"), errors);
+    }
+    if let Some(policy) = context.se_linux_change_policy.as_deref() {
+        let supported = ["MountOption", "Recursive"];
+        check::one_of(Some(policy), &supported, &path.child("seLinuxChangePolicy"), errors);
+    }
+}
+
+/// Why a setting would be the host's: the pod is in the namespace of the host that it belongs to.
+fn shared_with_host(spec: &PodSpec, name: &str) -> Option<&'static str> {
+    let name = name.replace('/', ".");
+    let of_ipc = ["kernel.shm", "kernel.msg", "fs.mqueue."].iter().any(|start| name.starts_with(start));
+    match () {
+        () if spec.host_network == Some(true) && name.starts_with("net.") => Some("hostNetwork"),
+        () if spec.host_ipc == Some(true) && (of_ipc || name == "kernel.sem") => Some("hostIPC"),
+        () => None,
     }
 }
 

@@ -9,8 +9,9 @@ use api::types::core::v1::{
 };
 use machinery::field::{FieldErrors, Path};
 use machinery::names;
+use machinery::quantity::Quantity;
 
-use super::validate_volume;
+use super::{validate_app_armor, validate_claims, validate_os, validate_restart, validate_volume};
 use crate::check;
 use crate::resources;
 
@@ -22,6 +23,10 @@ const SCHEMES: &[&str] = &["HTTP", "HTTPS"];
 /// What the containers may refer to.
 struct Around<'a> {
     volumes: BTreeSet<&'a str>,
+    /// Those that can be devices.
+    blocks: BTreeSet<&'a str>,
+    claims: BTreeSet<&'a str>,
+    policy: Option<&'a str>,
     grace: i64,
     host_users: bool,
 }
@@ -30,6 +35,15 @@ impl<'a> Around<'a> {
     fn of(spec: &'a PodSpec) -> Self {
         Self {
             volumes: spec.volumes.iter().flatten().map(|volume| volume.name.as_str()).collect(),
+            blocks: spec
+                .volumes
+                .iter()
+                .flatten()
+                .filter(|volume| volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some())
+                .map(|volume| volume.name.as_str())
+                .collect(),
+            claims: validate_claims::names_of(spec),
+            policy: spec.restart_policy.as_deref(),
             grace: spec.termination_grace_period_seconds.unwrap_or(30),
             host_users: spec.host_users != Some(false),
         }
@@ -59,13 +73,13 @@ pub fn all(spec: &PodSpec, path: &Path, errors: &mut FieldErrors) {
             self::lifecycle(lifecycle, &around, &path.child("lifecycle"), errors);
         }
         probes(container, &around, &path, errors);
-        let policies = ["Always", "OnFailure", "Never"];
-        check::one_of_or_absent(container.restart_policy.as_deref(), &policies, &path.child("restartPolicy"), errors);
+        validate_restart::policy(container, &path, errors);
     }
     for (i, container) in spec.init_containers.iter().flatten().enumerate() {
         let path = path.child("initContainers").index(i);
         let sidecar = api::pod::is_sidecar(container);
         common(container, &around, &path, errors);
+        validate_restart::policy(container, &path, errors);
         if !names_seen.insert(container.name.as_str()) {
             errors.duplicate(&path.child("name"), container.name.as_str());
         }
@@ -75,6 +89,13 @@ pub fn all(spec: &PodSpec, path: &Path, errors: &mut FieldErrors) {
             }
             probes(container, &around, &path, errors);
             continue;
+        }
+        for (i, policy) in container.resize_policy.iter().flatten().enumerate() {
+            if policy.restart_policy == "RestartContainer" {
+                let path = path.child("resizePolicy").index(i).child("restartPolicy");
+                let wrong = "must not be set to 'RestartContainer' for non-sidecar initContainers";
+                errors.invalid(&path, policy.restart_policy.as_str(), wrong);
+            }
         }
         let runs_once = "may not be set for init containers without restartPolicy=Always";
         for (given, field) in [
@@ -113,18 +134,17 @@ fn common(container: &Container, around: &Around<'_>, path: &Path, errors: &mut 
     }
     let devices = container.volume_devices.as_deref().unwrap_or_default();
     let mounts = container.volume_mounts.as_deref().unwrap_or_default();
-    self::mounts(mounts, devices, &around.volumes, &path.child("volumeMounts"), errors);
-    self::devices(devices, mounts, &around.volumes, &path.child("volumeDevices"), errors);
+    let privileged = container.security_context.as_ref().is_some_and(|context| context.privileged == Some(true));
+    self::mounts(mounts, devices, (&around.volumes, privileged), &path.child("volumeMounts"), errors);
+    self::devices(devices, mounts, around, &path.child("volumeDevices"), errors);
     check::one_of(container.image_pull_policy.as_deref(), PULL, &path.child("imagePullPolicy"), errors);
     if let Some(resources) = &container.resources {
-        requirements(resources, &path.child("resources"), errors);
+        let path = path.child("resources");
+        requirements(resources, &path, errors);
+        let claims = resources.claims.as_deref().unwrap_or_default();
+        validate_claims::of_container(claims, &around.claims, &path.child("claims"), errors);
     }
-    for (i, policy) in container.resize_policy.iter().flatten().enumerate() {
-        let path = path.child("resizePolicy").index(i);
-        check::one_of(Some(&policy.resource_name), &["cpu", "memory"], &path.child("resourceName"), errors);
-        let supported = ["NotRequired", "RestartContainer"];
-        check::one_of(Some(&policy.restart_policy), &supported, &path.child("restartPolicy"), errors);
-    }
+    validate_restart::resize(container, around.policy, path, errors);
     if let Some(context) = &container.security_context {
         security(context, around, &path.child("securityContext"), errors);
     }
@@ -248,7 +268,7 @@ fn env_from(source: &EnvFromSource, path: &Path, errors: &mut FieldErrors) {
 fn mounts(
     mounts: &[VolumeMount],
     devices: &[VolumeDevice],
-    volumes: &BTreeSet<&str>,
+    (volumes, privileged): (&BTreeSet<&str>, bool),
     path: &Path,
     errors: &mut FieldErrors,
 ) {
@@ -287,7 +307,11 @@ fn mounts(
         }
         if let Some(propagation) = mount.mount_propagation.as_deref() {
             let supported = ["Bidirectional", "HostToContainer", "None"];
-            check::one_of(Some(propagation), &supported, &path.child("mountPropagation"), errors);
+            let path = path.child("mountPropagation");
+            check::one_of(Some(propagation), &supported, &path, errors);
+            if propagation == "Bidirectional" && !privileged {
+                errors.forbidden(&path, "Bidirectional mount propagation is available only to privileged containers");
+            }
         }
         if let Some(recursive) = mount.recursive_read_only.as_deref() {
             let path = path.child("recursiveReadOnly");
@@ -296,6 +320,9 @@ fn mounts(
             if recursive != "Disabled" && mount.read_only != Some(true) {
                 errors.forbidden(&path, "may only be specified when readOnly is true");
             }
+            if recursive != "Disabled" && mount.mount_propagation.as_deref().is_some_and(|how| how != "None") {
+                errors.forbidden(&path, "may only be specified when mountPropagation is None or not specified");
+            }
         }
     }
 }
@@ -303,7 +330,7 @@ fn mounts(
 fn devices(
     devices: &[VolumeDevice],
     mounts: &[VolumeMount],
-    volumes: &BTreeSet<&str>,
+    around: &Around<'_>,
     path: &Path,
     errors: &mut FieldErrors,
 ) {
@@ -313,20 +340,30 @@ fn devices(
         if device.name.is_empty() {
             errors.required(&path.child("name"), "");
         }
-        if device.device_path.is_empty() {
-            errors.required(&path.child("devicePath"), "");
-        }
         if !names_seen.insert(device.name.as_str()) {
             errors.invalid(&path.child("name"), device.name.as_str(), "must be unique");
+        }
+        if !around.volumes.contains(device.name.as_str()) {
+            errors.not_found(&path.child("name"), device.name.as_str());
+        } else if !around.blocks.contains(device.name.as_str()) {
+            let wrong = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode";
+            errors.invalid(&path.child("name"), device.name.as_str(), wrong);
+        }
+        if device.device_path.is_empty() {
+            errors.required(&path.child("devicePath"), "");
         }
         if !paths_seen.insert(device.device_path.as_str()) {
             errors.invalid(&path.child("devicePath"), device.device_path.as_str(), "must be unique");
         }
-        if !volumes.contains(device.name.as_str()) {
-            errors.not_found(&path.child("name"), device.name.as_str());
+        if device.device_path.split('/').any(|part| part == "..") {
+            errors.invalid(&path.child("devicePath"), device.device_path.as_str(), "can not contain backsteps ('..')");
         }
         if mounts.iter().any(|mount| mount.name == device.name) {
             errors.invalid(&path.child("name"), device.name.as_str(), "must not already exist in volumeMounts");
+        }
+        if mounts.iter().any(|mount| mount.mount_path == device.device_path) {
+            let wrong = "must not already exist as a path in volumeMounts";
+            errors.invalid(&path.child("devicePath"), device.device_path.as_str(), wrong);
         }
     }
 }
@@ -456,6 +493,13 @@ pub fn requirements(resources: &ResourceRequirements, path: &Path, errors: &mut 
             } else if resources::is_whole(name) && quantity.milli() % 1000 != 0 {
                 errors.invalid(&path.key(name), quantity.to_string(), "must be an integer");
             }
+            if let Some(size) = name.strip_prefix("hugepages-").and_then(|size| size.parse::<Quantity>().ok()) {
+                // Thousandths on both sides.
+                if size.milli() <= 0 || quantity.milli() % size.milli() != 0 {
+                    let wrong = format!("{quantity} is not positive integer multiple of {name}");
+                    errors.invalid(&path.key(name), quantity.to_string(), wrong);
+                }
+            }
         }
     }
     for (name, amount) in request_list {
@@ -476,6 +520,11 @@ pub fn requirements(resources: &ResourceRequirements, path: &Path, errors: &mut 
             None => {}
         }
     }
+    let asked = || limit_list.keys().chain(request_list.keys());
+    let computes = asked().any(|name| matches!(name.as_str(), "cpu" | "memory"));
+    if !computes && asked().any(|name| name.starts_with("hugepages-")) {
+        errors.forbidden(path, "HugePages require cpu or memory");
+    }
 }
 
 fn security(context: &SecurityContext, around: &Around<'_>, path: &Path, errors: &mut FieldErrors) {
@@ -493,6 +542,12 @@ fn security(context: &SecurityContext, around: &Around<'_>, path: &Path, errors:
     if let Some(profile) = &context.seccomp_profile {
         seccomp(profile, &path.child("seccompProfile"), errors);
     }
+    if let Some(options) = &context.windows_options {
+        validate_os::options(options, &path.child("windowsOptions"), errors);
+    }
+    if let Some(profile) = &context.app_armor_profile {
+        validate_app_armor::field(profile, &path.child("appArmorProfile"), errors);
+    }
     if context.allow_privilege_escalation == Some(false) {
         if context.privileged == Some(true) {
             let wrong = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
@@ -509,7 +564,10 @@ fn security(context: &SecurityContext, around: &Around<'_>, path: &Path, errors:
 /// A seccomp profile and where it lies.
 pub fn seccomp(profile: &SeccompProfile, path: &Path, errors: &mut FieldErrors) {
     let supported = ["Localhost", "RuntimeDefault", "Unconfined"];
-    check::one_of(Some(&profile.type_), &supported, &path.child("type"), errors);
+    match profile.type_.as_str() {
+        "" => errors.required(&path.child("type"), "type is required when seccompProfile is set"),
+        other => check::one_of(Some(other), &supported, &path.child("type"), errors),
+    }
     let local = profile.localhost_profile.as_deref();
     let path = path.child("localhostProfile");
     match (profile.type_ == "Localhost", local) {

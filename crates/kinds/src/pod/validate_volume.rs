@@ -3,16 +3,14 @@
 use std::collections::BTreeSet;
 
 use api::types::core::v1::{
-    ClusterTrustBundleProjection, DownwardAPIVolumeFile, KeyToPath, ObjectFieldSelector, PodSpec,
-    ProjectedVolumeSource, ResourceFieldSelector, Volume,
+    DownwardAPIVolumeFile, KeyToPath, ObjectFieldSelector, PodSpec, ProjectedVolumeSource, ResourceFieldSelector,
+    Volume,
 };
 use machinery::field::{FieldErrors, Path};
 use machinery::names;
 
-use super::volume_sources;
-use crate::certificates;
+use super::{validate_projected, volume_sources};
 use crate::check;
-use crate::cluster_trust_bundle;
 use crate::resources;
 
 /// Fields an environment variable can take.
@@ -180,7 +178,7 @@ pub fn inner_path(text: &str, path: &Path, errors: &mut FieldErrors) {
 }
 
 /// The same, and not one of the names a volume keeps for itself.
-fn unreserved_path(text: &str, path: &Path, errors: &mut FieldErrors) {
+pub(super) fn unreserved_path(text: &str, path: &Path, errors: &mut FieldErrors) {
     inner_path(text, path, errors);
     if text.starts_with("..") && !text.starts_with("../") && text != ".." {
         errors.invalid(path, text, "must not start with '..'");
@@ -207,46 +205,41 @@ fn downward_file(file: &DownwardAPIVolumeFile, path: &Path, errors: &mut FieldEr
     mode(file.mode, &path.child("mode"), errors);
 }
 
-fn projected(volume: &ProjectedVolumeSource, path: &Path, errors: &mut FieldErrors) {
-    mode(volume.default_mode, &path.child("defaultMode"), errors);
+fn projected(volume: &ProjectedVolumeSource, whole: &Path, errors: &mut FieldErrors) {
+    mode(volume.default_mode, &whole.child("defaultMode"), errors);
     let mut paths: BTreeSet<&str> = BTreeSet::new();
     for (i, source) in volume.sources.iter().flatten().enumerate() {
-        let path = path.child("sources").index(i);
+        let path = whole.child("sources").index(i);
         let mut given = 0;
-        let mut one = |field: &str, errors: &mut FieldErrors| {
-            given += 1;
-            if given > 1 {
-                errors.forbidden(&path.child(field), "may not specify more than 1 volume type");
-            }
-        };
-        let mut files: Vec<&str> = Vec::new();
+        // Each with what a conflict names.
+        let mut files: Vec<(&str, &str)> = Vec::new();
         if let Some(secret) = &source.secret {
-            one("secret", errors);
+            given += 1;
             let path = path.child("secret");
             if secret.name.is_empty() {
                 errors.required(&path.child("name"), "");
             }
             items(secret.items.as_deref().unwrap_or_default(), &path.child("items"), errors);
-            files.extend(secret.items.iter().flatten().map(|item| item.path.as_str()));
+            files.extend(secret.items.iter().flatten().map(|item| (item.path.as_str(), secret.name.as_str())));
         }
         if let Some(map) = &source.config_map {
-            one("configMap", errors);
+            given += 1;
             let path = path.child("configMap");
             if map.name.is_empty() {
                 errors.required(&path.child("name"), "");
             }
             items(map.items.as_deref().unwrap_or_default(), &path.child("items"), errors);
-            files.extend(map.items.iter().flatten().map(|item| item.path.as_str()));
+            files.extend(map.items.iter().flatten().map(|item| (item.path.as_str(), map.name.as_str())));
         }
         if let Some(downward) = &source.downward_api {
-            one("downwardAPI", errors);
+            given += 1;
             for item in downward.items.iter().flatten() {
                 downward_file(item, &path.child("downwardAPI"), errors);
-                files.push(&item.path);
+                files.push((&item.path, &item.path));
             }
         }
         if let Some(token) = &source.service_account_token {
-            one("serviceAccountToken", errors);
+            given += 1;
             let path = path.child("serviceAccountToken");
             let seconds = token.expiration_seconds.unwrap_or(3600);
             if seconds < 600 {
@@ -258,64 +251,29 @@ fn projected(volume: &ProjectedVolumeSource, path: &Path, errors: &mut FieldErro
                 errors.invalid(&path.child("expirationSeconds"), seconds, wrong);
             }
             if token.path.is_empty() {
-                errors.required(&path.child("path"), "");
+                errors.required(&whole.child("path"), "");
             } else {
-                unreserved_path(&token.path, &path.child("path"), errors);
+                unreserved_path(&token.path, &whole.child("path"), errors);
             }
-            files.push(&token.path);
         }
         if let Some(bundle) = &source.cluster_trust_bundle {
-            one("clusterTrustBundle", errors);
-            trust_bundle(bundle, &path.child("clusterTrustBundle"), errors);
-            files.push(&bundle.path);
-        }
-        if source.pod_certificate.is_some() {
             given += 1;
+            validate_projected::bundle(bundle, &path.child("clusterTrustBundle"), errors);
+            files.push((&bundle.path, &bundle.path));
         }
-        if given == 0 {
-            errors.required(&path, "must specify a source");
+        if let Some(certificate) = &source.pod_certificate {
+            given += 1;
+            validate_projected::certificate(certificate, &path.child("podCertificate"), errors);
+            files.extend(validate_projected::paths(certificate).into_iter().map(|(_, path)| (path, path)));
         }
-        for file in files {
+        if given > 1 {
+            errors.forbidden(&path, "may not specify more than 1 volume type per source");
+        }
+        for (file, named) in files {
             if !file.is_empty() && !paths.insert(file) {
-                errors.invalid(&path, file, "conflicting duplicate paths");
+                errors.invalid(whole, named, "conflicting duplicate paths");
             }
         }
-    }
-}
-
-/// Authorities by the name of their bundle, or by who signs.
-fn trust_bundle(bundle: &ClusterTrustBundleProjection, path: &Path, errors: &mut FieldErrors) {
-    match (&bundle.name, &bundle.signer_name) {
-        (Some(_), Some(_)) => errors.invalid_unprinted(path, "only one of name and signerName may be used"),
-        (Some(name), None) => {
-            let place = path.child("name");
-            if name.is_empty() {
-                errors.required(&place, "must be a valid object name");
-            }
-            for wrong in cluster_trust_bundle::wrong_name(name) {
-                errors.invalid(&place, name.as_str(), format!("not a valid clustertrustbundlename: {wrong}"));
-            }
-            if bundle.label_selector.is_some() {
-                let wrong = "labelSelector must be unset if name is specified";
-                errors.invalid_unprinted(&path.child("labelSelector"), wrong);
-            }
-        }
-        (None, Some(signer)) => {
-            let place = path.child("signerName");
-            if signer.is_empty() {
-                errors.required(&place, "must be a valid signer name");
-            }
-            certificates::signer_name(signer, &place, errors);
-            if let Some(selector) = &bundle.label_selector {
-                check::selector(selector, &path.child("labelSelector"), errors);
-            }
-        }
-        (None, None) => errors.required(path, "either name or signerName must be specified"),
-    }
-    if bundle.path.is_empty() {
-        errors.required(&path.child("path"), "");
-    } else {
-        unreserved_path(&bundle.path, &path.child("path"), errors);
     }
 }
 
@@ -388,34 +346,5 @@ pub fn resource_ref(resource: &ResourceFieldSelector, in_volume: bool, path: &Pa
             )
         };
         errors.invalid(&path.child("divisor"), name, wrong);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::{Value, json};
-
-    #[test]
-    fn authorities_by_name_or_by_signer() {
-        let check = |bundle: Value, want: &[&str]| {
-            let mut errors = FieldErrors::default();
-            trust_bundle(&serde_json::from_value(bundle.clone()).expect("a bundle"), &Path::new("b"), &mut errors);
-            let found: Vec<String> = errors.0.iter().map(|e| format!("{}: {}", e.path.as_str(), e.detail)).collect();
-            assert_eq!(found, want, "{bundle}");
-        };
-        check(json!({"name": "roots", "path": "ca.pem"}), &[]);
-        check(json!({"name": "x.io:s:live", "path": "ca.pem"}), &[]);
-        check(json!({"signerName": "x.io/s", "labelSelector": {}, "path": "ca.pem"}), &[]);
-        check(json!({"path": "ca.pem"}), &["b: either name or signerName must be specified"]);
-        check(
-            json!({"name": "a", "signerName": "x.io/s", "path": "p"}),
-            &["b: only one of name and signerName may be used"],
-        );
-        check(
-            json!({"name": "a", "labelSelector": {}, "path": "p"}),
-            &["b.labelSelector: labelSelector must be unset if name is specified"],
-        );
-        check(json!({"name": "a", "path": ""}), &["b.path: "]);
     }
 }

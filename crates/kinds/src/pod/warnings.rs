@@ -2,13 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use api::types::core::v1::{
-    AppArmorProfile, Container, ContainerPort, NodeSelectorTerm, Pod, PodAffinityTerm, PodSpec,
-};
+use api::types::core::v1::{Container, ContainerPort, NodeSelectorTerm, Pod, PodAffinityTerm, PodSpec};
 use machinery::field::Path;
 use machinery::names;
 
-use super::warnings_volume;
+use super::{validate_app_armor, warnings_volume};
 use crate::addresses;
 use crate::old_labels;
 use crate::resources::{self, List};
@@ -27,7 +25,6 @@ const OLD_ANNOTATIONS: [(&str, &str); 3] = [
 const SECCOMP: &str = "seccomp.security.alpha.kubernetes.io/pod";
 const SECCOMP_OF: &str = "container.seccomp.security.alpha.kubernetes.io/";
 const NO_SECCOMP: &str = r#"non-functional in v1.27+; use the "seccompProfile" field instead"#;
-const APP_ARMOR_OF: &str = "container.apparmor.security.beta.kubernetes.io/";
 const NO_POD: &str = "a null labelSelector results in matching no pod";
 
 /// Warnings for a pod that is created.
@@ -82,10 +79,10 @@ pub fn spec(spec: &PodSpec, annotations: Option<&Annotations>, path: &Path) -> V
         if security.is_none_or(|s| s.seccomp_profile.is_none()) && annotations.contains_key(&key) {
             out.push(format!("{}: {NO_SECCOMP}", top.key(&key)));
         }
-        let key = format!("{APP_ARMOR_OF}{}", container.name);
+        let key = format!("{}{}", validate_app_armor::ANNOTATION, container.name);
         if let Some(said) = annotations.get(&key).filter(|_| is_template)
             && security.is_none_or(|s| s.app_armor_profile.is_none())
-            && (of_pod.is_none() || of_pod != app_armor(said).as_ref())
+            && (of_pod.is_none() || of_pod != validate_app_armor::said(said).as_ref())
         {
             out.push(format!("{}: deprecated since v1.30; use the \"appArmorProfile\" field instead", top.key(&key)));
         }
@@ -108,7 +105,7 @@ pub fn spec(spec: &PodSpec, annotations: Option<&Annotations>, path: &Path) -> V
 }
 
 /// Every container with its path, in the order in which they are told.
-fn containers(spec: &PodSpec, path: &Path) -> Vec<(Container, Path)> {
+pub(super) fn containers(spec: &PodSpec, path: &Path) -> Vec<(Container, Path)> {
     let started = spec.init_containers.iter().flatten().cloned().enumerate();
     let started = started.map(|(i, container)| (container, path.child("initContainers").index(i)));
     let main = spec.containers.iter().cloned().enumerate();
@@ -185,16 +182,6 @@ fn twice(spec: &PodSpec, path: &Path, out: &mut Vec<String>) {
             .filter(|(_, name)| name.is_empty())
             .map(|(path, name)| format!("{path}: invalid empty name {name:?}")),
     );
-}
-
-/// What an annotation of old says, as a profile.
-fn app_armor(said: &str) -> Option<AppArmorProfile> {
-    let (kind, file) = match said {
-        "unconfined" => ("Unconfined", None),
-        "runtime/default" => ("RuntimeDefault", None),
-        other => ("Localhost", Some(other.strip_prefix("localhost/").filter(|file| !file.is_empty())?.to_owned())),
-    };
-    Some(AppArmorProfile { localhost_profile: file, type_: kind.to_owned() })
 }
 
 fn fraction(list: Option<&List>, name: &str, path: &Path, out: &mut Vec<String>) {
