@@ -80,8 +80,9 @@ async fn bare_calls(runtime: &cri::Client, clock: &SharedClock, round: usize) ->
         log_directory: &logs.path().to_string_lossy(),
         cgroup_parent: &cgroups.parent(&pod),
         cluster_domain: "cluster.local",
-        seccomp_root: Path::new("/"),
+        users: None,
     });
+    let sandbox = sandbox.map_err(|why| anyhow!(why))?;
     let spec = pod.containers().first().context("a container")?;
     std::fs::create_dir_all(logs.path().join(&spec.name))?;
     let container = config::render(&config::Inputs {
@@ -92,6 +93,8 @@ async fn bare_calls(runtime: &cri::Client, clock: &SharedClock, round: usize) ->
         image_ref: IMAGE,
         environment: &env::Environment::default(),
         mounts: &[],
+        target: None,
+        users: None,
         node_memory: 0,
         seccomp_root: Path::new("/"),
     });
