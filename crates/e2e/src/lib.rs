@@ -11,6 +11,8 @@ pub use demo::images;
 
 pub mod clients;
 pub mod cluster;
+pub mod cri_proxy;
+pub mod leaks;
 pub mod manifests;
 pub mod registry;
 pub mod runtime;

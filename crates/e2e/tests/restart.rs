@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use e2e::cluster::{Cluster, guard};
+use e2e::leaks::Host;
 use e2e::registry::Registry;
 use e2e::{images, manifests, runtime};
 use host::layout::Layout;
@@ -219,54 +220,19 @@ async fn a_runtime_of_others_is_left_to_them_and_found_again() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reset_leaves_the_host_as_it_was() -> Result<()> {
-    let before = host_state()?;
+    // Where a cluster of the standard folders would be, and what CNI plugins keep unless told otherwise.
+    let folders = ["/etc/pintle", "/run/pintle", "/var/lib/pintle", "/var/lib/cni", "/var/log/pods"].map(Path::new);
+    let before = Host::look(&folders)?;
     let registry = Registry::start(&[images::busybox("busybox:1")?]).await?;
     let cluster = Cluster::start(&[]).await?;
     cluster.trust_registry(&registry)?;
-    cluster.apply(&manifests::script("trace", &registry.reference("busybox:1"), "sleep 1000")).await?;
+    let script = manifests::script("trace", &registry.reference("busybox:1"), "sleep 1000");
+    std::fs::write(Layout::below(cluster.root()).manifests().join("trace.yaml"), script.replace("trace", "static"))?;
+    cluster.apply(&script).await?;
+    cluster.apply(&manifests::web("gone", &registry.reference("busybox:1"), 0, 30085)).await?;
     cluster.kubectl(&["wait", "--for=condition=Ready", "pod/trace", "--timeout=60s"]).await?;
-    let clock = cluster.clock.clone();
+    let (root, clock) = (cluster.root().to_owned(), cluster.clock.clone());
     drop(cluster);
-    let deadline = clock.now() + Duration::from_secs(20);
-    loop {
-        let after = host_state()?;
-        if after == before {
-            return Ok(());
-        }
-        ensure!(clock.now() < deadline, "the host differs: before {before:#?}, after {after:#?}");
-        clock.sleep(Duration::from_millis(100)).await;
-    }
-}
-
-/// What a cluster changes on a host: links, routes, rules, mounts, cgroups, settings.
-fn host_state() -> Result<Vec<(String, String)>> {
-    let run = |program: &str, args: &[&str]| -> Result<String> {
-        let output = std::process::Command::new(program).args(args).output()?;
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-    };
-    let mounts = host::reset::mounts()?.into_iter().map(|m| m.display().to_string()).collect::<Vec<_>>().join("\n");
-    let cgroups: Vec<String> = host::reset::hierarchies()?
-        .into_iter()
-        .map(|h| h.join("kubepods"))
-        .filter(|p| p.exists())
-        .map(|p| p.display().to_string())
-        .collect();
-    let tables = run("nft", &["list", "tables"])?;
-    let tables = tables.lines().filter(|l| !l.contains("pintle-e2e-guard")).collect::<Vec<_>>().join("\n");
-    Ok(vec![
-        (
-            "links".into(),
-            run("ip", &["-o", "link", "show"])?
-                .lines()
-                .map(|l| l.split(':').nth(1).unwrap_or_default())
-                .collect::<Vec<_>>()
-                .join(","),
-        ),
-        ("routes".into(), run("ip", &["route"])?),
-        ("tables".into(), tables),
-        ("mounts".into(), mounts),
-        ("cgroups".into(), cgroups.join(",")),
-        ("namespaces".into(), run("ip", &["netns", "list"])?),
-        ("forwarding".into(), host::sysctl::get("net.ipv4.ip_forward")?),
-    ])
+    ensure!(!root.exists(), "the cluster's folder is left");
+    before.returns(&folders, &clock).await
 }

@@ -67,18 +67,88 @@ impl Hierarchies {
     }
 }
 
-/// The cgroup that holds all pods of a class, beneath `root` (empty or `/prefix`).
-pub fn class_path(root: &str, class: QosClass) -> String {
-    match class {
-        QosClass::Guaranteed => format!("{root}/kubepods"),
-        QosClass::Burstable => format!("{root}/kubepods/burstable"),
-        QosClass::BestEffort => format!("{root}/kubepods/besteffort"),
+/// Who names cgroups: the runtime and the kubelet must agree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Driver {
+    /// Plain folders.
+    #[default]
+    Cgroupfs,
+    /// systemd's slices. Limits of a slice that systemd itself sets anew are its own affair; those of the
+    /// containers hold all the same.
+    Systemd,
+}
+
+impl Driver {
+    /// As `--cgroup-driver` names it.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "cgroupfs" => Ok(Self::Cgroupfs),
+            "systemd" => Ok(Self::Systemd),
+            _ => Err(format!("{text:?} is neither cgroupfs nor systemd")),
+        }
     }
 }
 
-/// The cgroup of a pod: what the runtime is given as parent.
-pub fn pod_path(root: &str, pod: &BoundPod) -> String {
-    format!("{}/pod{}", class_path(root, pod.qos()), pod.uid)
+/// Above the cgroups of all pods.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Root {
+    /// Empty or `/prefix`, which keeps this node's pods apart from another's.
+    pub prefix: String,
+    pub driver: Driver,
+}
+
+impl Root {
+    /// The path of a slice: each part of its name is one level.
+    fn slice(&self, parts: &[&str]) -> String {
+        let prefix = self.prefix.split('/').filter(|p| !p.is_empty());
+        let (mut name, mut path) = (String::new(), String::new());
+        for part in prefix.chain(parts.iter().copied()) {
+            if !name.is_empty() {
+                name.push('-');
+            }
+            // A dash in a slice's name begins a level.
+            name.push_str(&part.replace('-', "_"));
+            path += &format!("/{name}.slice");
+        }
+        path
+    }
+}
+
+/// The cgroup that holds all pods of a class.
+pub fn class_path(root: &Root, class: QosClass) -> String {
+    let prefix = &root.prefix;
+    match (root.driver, class) {
+        (Driver::Cgroupfs, QosClass::Guaranteed) => format!("{prefix}/kubepods"),
+        (Driver::Cgroupfs, QosClass::Burstable) => format!("{prefix}/kubepods/burstable"),
+        (Driver::Cgroupfs, QosClass::BestEffort) => format!("{prefix}/kubepods/besteffort"),
+        (Driver::Systemd, QosClass::Guaranteed) => root.slice(&["kubepods"]),
+        (Driver::Systemd, QosClass::Burstable) => root.slice(&["kubepods", "burstable"]),
+        (Driver::Systemd, QosClass::BestEffort) => root.slice(&["kubepods", "besteffort"]),
+    }
+}
+
+/// The cgroup of a pod.
+pub fn pod_path(root: &Root, pod: &BoundPod) -> String {
+    let class = pod.qos();
+    let own = format!("pod{}", pod.uid);
+    match (root.driver, class) {
+        (Driver::Cgroupfs, _) => format!("{}/{own}", class_path(root, class)),
+        (Driver::Systemd, QosClass::Guaranteed) => root.slice(&["kubepods", &own]),
+        (Driver::Systemd, QosClass::Burstable) => root.slice(&["kubepods", "burstable", &own]),
+        (Driver::Systemd, QosClass::BestEffort) => root.slice(&["kubepods", "besteffort", &own]),
+    }
+}
+
+/// The uid of the pod that a cgroup of this name in `class` belongs to.
+fn uid_of(root: &Root, class: &str, name: &str) -> Option<String> {
+    match root.driver {
+        Driver::Cgroupfs => name.strip_prefix("pod").map(str::to_owned),
+        Driver::Systemd => {
+            let above = class.rsplit('/').next()?.strip_suffix(".slice")?;
+            let own = name.strip_suffix(".slice")?.strip_prefix(above)?.strip_prefix("-pod")?;
+            Some(own.replace('_', "-"))
+        }
+    }
 }
 
 /// What a cgroup is allowed.
@@ -138,19 +208,32 @@ pub fn writes(hierarchies: &Hierarchies, cgroup: &str, allowance: Allowance) -> 
 #[derive(Clone, Debug)]
 pub struct Cgroups {
     hierarchies: Hierarchies,
-    root: String,
+    root: Root,
 }
 
 impl Cgroups {
     /// `root` is empty, or a path that keeps this node's pods apart from another's.
     pub fn new(hierarchies: Hierarchies, root: &str) -> Self {
         let root = root.trim_matches('/');
-        Self { hierarchies, root: if root.is_empty() { String::new() } else { format!("/{root}") } }
+        let prefix = if root.is_empty() { String::new() } else { format!("/{root}") };
+        Self { hierarchies, root: Root { prefix, driver: Driver::Cgroupfs } }
+    }
+
+    /// The same, named as `driver` does.
+    #[must_use]
+    pub fn with_driver(mut self, driver: Driver) -> Self {
+        self.root.driver = driver;
+        self
     }
 
     /// What the runtime is given as parent for a pod's containers.
     pub fn parent(&self, pod: &BoundPod) -> String {
-        pod_path(&self.root, pod)
+        let path = pod_path(&self.root, pod);
+        match self.root.driver {
+            Driver::Cgroupfs => path,
+            // Its name says where it is.
+            Driver::Systemd => path.rsplit('/').next().unwrap_or_default().to_owned(),
+        }
     }
 
     /// Makes a pod's cgroup with its allowance. What a hierarchy refuses is reported, not fatal:
@@ -240,7 +323,7 @@ impl Cgroups {
     pub fn remove_all(&self) -> bool {
         let gone = self.remove_path(&class_path(&self.root, QosClass::Guaranteed));
         // A prefix is this node's own; without one there is nothing above the classes that is ours.
-        gone && (self.root.is_empty() || self.remove_path(&self.root))
+        gone && (self.root.prefix.is_empty() || self.remove_path(&self.root.prefix))
     }
 
     /// The uids of pods that have a cgroup.
@@ -251,8 +334,9 @@ impl Cgroups {
             for point in self.hierarchies.points() {
                 let Ok(entries) = std::fs::read_dir(point.join(path.trim_start_matches('/'))) else { continue };
                 for entry in entries.flatten() {
-                    if let Some(uid) = entry.file_name().to_str().and_then(|n| n.strip_prefix("pod")) {
-                        let found = (uid.to_owned(), format!("{path}/pod{uid}"));
+                    let name = entry.file_name().to_string_lossy().into_owned();
+                    if let Some(uid) = uid_of(&self.root, &path, &name) {
+                        let found = (uid, format!("{path}/{name}"));
                         if !out.contains(&found) {
                             out.push(found);
                         }
@@ -327,7 +411,8 @@ mod tests {
     fn texts(mountinfo: &str) -> Vec<String> {
         let pod = burstable();
         let hierarchies = Hierarchies::parse(mountinfo);
-        let writes = writes(&hierarchies, &pod_path("/n1", &pod), allowance(&pod));
+        let root = Root { prefix: "/n1".into(), driver: Driver::Cgroupfs };
+        let writes = writes(&hierarchies, &pod_path(&root, &pod), allowance(&pod));
         writes.into_iter().map(|(dir, file, text)| format!("{}/{file}={text}", dir.display())).collect()
     }
 
@@ -344,6 +429,35 @@ mod tests {
             ]
         );
         assert_eq!(Hierarchies::parse(HYBRID).points().count(), 4);
+    }
+
+    #[test]
+    fn slices_are_named_as_systemd_does() {
+        let spec = |resources: serde_json::Value| {
+            pod(json!({"metadata": {"uid": "a-1"}, "spec": {"containers": [{"name": "a", "resources": resources}]}}))
+        };
+        let full = json!({"limits": {"cpu": "1", "memory": "1Gi"}});
+        let rows = [
+            ("", spec(json!({})), "/kubepods.slice/kubepods-besteffort.slice", "kubepods-besteffort-poda_1.slice"),
+            ("", spec(full), "/kubepods.slice", "kubepods-poda_1.slice"),
+            (
+                "n-1",
+                burstable(),
+                "/n_1.slice/n_1-kubepods.slice/n_1-kubepods-burstable.slice",
+                "n_1-kubepods-burstable-podu_1.slice",
+            ),
+        ];
+        for (prefix, pod, above, name) in rows {
+            let cgroups = Cgroups::new(Hierarchies::default(), prefix).with_driver(Driver::Systemd);
+            assert_eq!(class_path(&cgroups.root, pod.qos()), above);
+            assert_eq!(pod_path(&cgroups.root, &pod), format!("{above}/{name}"));
+            assert_eq!(cgroups.parent(&pod), name);
+            assert_eq!(uid_of(&cgroups.root, above, name), Some(pod.uid.clone()));
+        }
+        let root = Root { driver: Driver::Systemd, ..Root::default() };
+        assert_eq!(uid_of(&root, "/kubepods.slice", "kubepods-burstable.slice"), None);
+        assert_eq!(Driver::parse("systemd"), Ok(Driver::Systemd));
+        assert!(Driver::parse("none").is_err());
     }
 
     #[test]

@@ -18,7 +18,7 @@ use stdx::{ClockExt, Rng, SharedClock};
 use tokio::sync::{Notify, watch};
 
 use crate::admit::{Kernel, Place};
-use crate::cgroup::{Cgroups, Hierarchies};
+use crate::cgroup::{Cgroups, Driver, Hierarchies};
 use crate::cluster::{ApiCluster, Cluster, NoCluster, OnChange};
 use crate::container::dns::{ClusterDns, MISSING_CLUSTER_DNS};
 use crate::context::{Context, Settings};
@@ -60,6 +60,8 @@ pub struct Options {
     pub cgroup_root: String,
     /// Make and remove the cgroups of pods; without, the runtime puts containers where it likes.
     pub cgroups_per_qos: bool,
+    /// How cgroups are named, where the runtime does not tell.
+    pub cgroup_driver: Driver,
     /// `unix:///run/…`.
     pub runtime_endpoint: String,
     /// Where to serve; `None` serves nothing.
@@ -94,6 +96,7 @@ impl Default for Options {
             log_dir: "/var/log/pods".into(),
             cgroup_root: String::new(),
             cgroups_per_qos: true,
+            cgroup_driver: Driver::default(),
             runtime_endpoint: "unix:///run/containerd/containerd.sock".into(),
             address: None,
             serving: None,
@@ -257,6 +260,7 @@ async fn serve(
     let on_node = async {
         let (health, adopted) = first_look(&runtime, &clock).await;
         features.write().clone_from(&health.features);
+        let driver = cgroup_driver(&*runtime, options.cgroup_driver).await;
         let ctx = Arc::new(Context {
             clock: clock.clone(),
             rng: rng.clone(),
@@ -266,7 +270,9 @@ async fn serve(
             storage,
             programs: Arc::new(HostPrograms { clock: clock.clone() }),
             layout: Layout::new(&options.root_dir, Arc::new(KernelMounts)),
-            cgroups: options.cgroups_per_qos.then(|| Cgroups::new(hierarchies(), &options.cgroup_root)),
+            cgroups: options
+                .cgroups_per_qos
+                .then(|| Cgroups::new(hierarchies(), &options.cgroup_root).with_driver(driver)),
             puller: Puller::new(runtime.clone(), report.clone(), clock.clone()),
             settings: Settings {
                 node_ips: options.node_ips.clone(),
@@ -304,6 +310,7 @@ async fn serve(
         let (following, listing) = (stage.clone(), stage.clone());
         stage.spawn(async move { sources.run(following).await });
         stage.spawn(async move { relist.run(listing).await });
+        stage.run(house_keeping(pods.clone(), clock.clone(), all_shown.subscribe()));
         Local { ctx, pods, read, all_shown }
     };
     let Some((client, cluster, _)) = server else {
@@ -312,8 +319,7 @@ async fn serve(
             tracing::warn!("nothing is served: without an API server nobody can say who may ask");
         }
         node.claimed(None).await;
-        house_keeping(&node.pods, &clock).await;
-        return Ok(());
+        return std::future::pending().await;
     };
     let Some(mut keeper) = keeper else { return Ok(()) };
     let (registered, mut node) = tokio::join!(keeper.register(), on_node);
@@ -341,7 +347,6 @@ async fn serve(
     };
     let kept = async {
         node.claimed(Some(api)).await;
-        house_keeping(&pods, &clock).await;
         Ok(())
     };
     tokio::try_join!(served, followed, kept).map(drop)
@@ -416,6 +421,18 @@ async fn first_look(
                 tracing::info!(%error, "waiting for the container runtime");
                 clock.sleep(RETRY.delay(failures)).await;
             }
+        }
+    }
+}
+
+/// The runtime's own word on how cgroups are named, else what the kubelet was told.
+async fn cgroup_driver(runtime: &dyn Runtime, told: Driver) -> Driver {
+    match runtime.cgroup_driver().await {
+        Ok(Some(driver)) => driver,
+        Ok(None) => told,
+        Err(error) => {
+            tracing::warn!(%error, fallback = ?told, "the runtime does not say how it names cgroups");
+            told
         }
     }
 }
@@ -499,12 +516,13 @@ async fn follow_pods(
 /// Namespaces and names, and a bell.
 type Changed = (Mutex<std::collections::BTreeSet<(String, String)>>, Notify);
 
-async fn house_keeping(pods: &Arc<Pods>, clock: &SharedClock) {
+/// Keeps logs from growing, and takes away what vanished pods left, once all that are wanted are known.
+async fn house_keeping(pods: Arc<Pods>, clock: SharedClock, all_shown: watch::Receiver<bool>) {
     let mut swept = clock.now();
     loop {
         clock.sleep(ROTATE).await;
         pods.rotate_logs().await;
-        if clock.now().since(swept) >= SWEEP {
+        if clock.now().since(swept) >= SWEEP && *all_shown.borrow() {
             swept = clock.now();
             pods.sweep().await;
         }

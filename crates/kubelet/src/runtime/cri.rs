@@ -19,6 +19,7 @@ use super::{
     Container, ContainerState, Error, Features, Handler, Health, Hint, Image, Output, PodState, Result, Runtime,
     Sandbox, Summary, ViewMount,
 };
+use crate::cgroup::Driver;
 use crate::container::signal::Signal;
 
 /// The longest termination message that is kept.
@@ -213,6 +214,18 @@ impl Runtime for CriRuntime {
             supplemental_groups_policy: status.features.is_some_and(|f| f.supplemental_groups_policy),
         };
         Ok(out)
+    }
+
+    async fn cgroup_driver(&self) -> Result<Option<Driver>> {
+        let config = match self.client.runtime_config().await {
+            Ok(config) => config,
+            Err(Error::Unimplemented(_)) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        Ok(config.linux.map(|linux| match linux.cgroup_driver() {
+            v1::CgroupDriver::Systemd => Driver::Systemd,
+            v1::CgroupDriver::Cgroupfs => Driver::Cgroupfs,
+        }))
     }
 
     async fn list(&self) -> Result<BTreeMap<String, Summary>> {

@@ -16,6 +16,8 @@ use ::cri::v1;
 use async_trait::async_trait;
 use jiff::Timestamp;
 
+use crate::cgroup::Driver;
+
 pub use ::cri::{Error, Result};
 
 /// Where a container stands.
@@ -202,6 +204,10 @@ pub struct ViewMount {
 pub trait Runtime: Send + Sync + 'static {
     /// Who and how it is.
     async fn health(&self) -> Result<Health>;
+    /// How it names cgroups; `None` when it does not tell.
+    async fn cgroup_driver(&self) -> Result<Option<Driver>> {
+        Ok(None)
+    }
     /// Every pod in it by uid.
     async fn list(&self) -> Result<BTreeMap<String, Summary>>;
     /// One pod in full.

@@ -18,6 +18,8 @@ mod sim_deadlines;
 #[cfg(test)]
 mod sim_ephemeral;
 #[cfg(test)]
+mod sim_faults;
+#[cfg(test)]
 mod sim_lifecycle;
 #[cfg(test)]
 mod sim_resize;

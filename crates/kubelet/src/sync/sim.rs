@@ -40,7 +40,7 @@ use crate::volume::storage::FakeStorage;
 pub struct FakeCluster {
     pod: Arc<Mutex<Option<Value>>>,
     objects: Arc<Mutex<Objects>>,
-    refuse: Arc<Mutex<bool>>,
+    pub refuse: Arc<Mutex<bool>>,
     /// RuntimeClasses and their handlers.
     pub classes: Arc<Mutex<BTreeMap<String, String>>>,
     phases: Arc<Mutex<Vec<String>>>,
@@ -162,9 +162,9 @@ pub struct Sim {
     pub cluster: FakeCluster,
     pub report: FakeReport,
     pub ctx: Arc<Context>,
-    root: tempfile::TempDir,
+    pub root: tempfile::TempDir,
     mounts: FakeMounts,
-    mail: Arc<Mailbox>,
+    pub mail: Arc<Mailbox>,
     view: watch::Receiver<View>,
     pub task: AbortOnDropHandle<()>,
 }

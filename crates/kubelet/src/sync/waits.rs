@@ -25,6 +25,8 @@ pub struct Facts<'a> {
     pub runtime_error: Option<&'a str>,
     /// A start is under way.
     pub starting: bool,
+    /// What it had on the node is being taken away.
+    pub cleaning: bool,
 }
 
 /// All that the pod waits for, one entry per code.
@@ -36,6 +38,10 @@ pub fn waits(facts: &Facts) -> Vec<Wait> {
     match facts.life {
         Phase::Terminated { .. } => {
             out.extend(facts.activity.filter(|wait| wait.code == UNMOUNT).cloned());
+            if out.is_empty() && facts.cleaning {
+                let on = "what the pod had on this node".to_owned();
+                push(&mut out, Wait { code: "Termination", on, text: "being removed".into() });
+            }
             return out;
         }
         Phase::Terminating { grace, .. } => {
@@ -46,6 +52,10 @@ pub fn waits(facts: &Facts) -> Vec<Wait> {
             for container in facts.seen.containers.iter().filter(|c| c.may_run()) {
                 let text = format!("ends within {grace} s");
                 push(&mut out, Wait { code: "Termination", on: format!("container {}", container.name), text });
+            }
+            if out.is_empty() && facts.seen.sandboxes.iter().any(|s| s.ready) {
+                let on = "the pod's sandbox".to_owned();
+                push(&mut out, Wait { code: "Termination", on, text: "being stopped".into() });
             }
             return out;
         }
@@ -139,6 +149,7 @@ mod tests {
             told: &told,
             runtime_error: None,
             starting: false,
+            cleaning: false,
         };
         let lines = |facts: &Facts| {
             waits(facts).into_iter().map(|w| format!("{}: {}: {}", w.code, w.on, w.text)).collect::<Vec<_>>()
@@ -165,5 +176,21 @@ mod tests {
         (facts.seen, facts.starting) = (&nothing, true);
         let want = "Termination: the container runtime: a start that was under way has not ended yet";
         assert_eq!(lines(&facts), [want]);
+        let sandbox = crate::runtime::Sandbox {
+            id: "s".into(),
+            attempt: 0,
+            ready: true,
+            created_at: jiff::Timestamp::UNIX_EPOCH,
+            ips: vec![],
+            host_network: false,
+        };
+        let stopping = PodState { sandboxes: vec![sandbox], containers: vec![] };
+        (facts.seen, facts.starting) = (&stopping, false);
+        assert_eq!(lines(&facts), ["Termination: the pod's sandbox: being stopped"]);
+        let life = Phase::Terminated { cause: None };
+        (facts.life, facts.cleaning) = (&life, true);
+        assert_eq!(lines(&facts), ["Termination: what the pod had on this node: being removed"]);
+        facts.cleaning = false;
+        assert_eq!(lines(&facts), Vec::<String>::new());
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
+use kubelet::cgroup::Driver;
 use kubelet::node::pressure::Thresholds;
 use kubelet::static_pods::{self, url::Url};
 use stdx::{Rng, SharedClock};
@@ -59,6 +60,9 @@ pub struct Kubelet {
     /// A cgroup above the pods' own, to keep several nodes on one machine apart.
     #[arg(long, default_value = "", value_name = "PATH")]
     cgroup_root: String,
+    /// How cgroups are named where the runtime does not tell: cgroupfs or systemd.
+    #[arg(long, default_value = "cgroupfs", value_name = "DRIVER", value_parser = Driver::parse)]
+    cgroup_driver: Driver,
     /// The container runtime.
     #[arg(long, default_value = "unix:///run/containerd/containerd.sock", value_name = "ENDPOINT")]
     container_runtime_endpoint: String,
@@ -129,6 +133,7 @@ pub async fn run(args: Kubelet, clock: SharedClock) -> Result<()> {
         root_dir: args.root_dir.clone(),
         log_dir: args.pod_logs_dir.clone(),
         cgroup_root: args.cgroup_root.clone(),
+        cgroup_driver: args.cgroup_driver,
         runtime_endpoint: args.container_runtime_endpoint.clone(),
         address: serving.is_some().then(|| SocketAddr::new(args.address, args.port)),
         serving,

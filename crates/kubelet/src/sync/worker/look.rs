@@ -27,7 +27,9 @@ impl Worker {
                 }
                 self.ctx.owners.learn(&self.pod.uid, &state);
                 self.note_ends(&state);
+                self.note_starts(&state);
                 self.seen = Arc::new(state);
+                self.looked_at = Some(self.ctx.clock.now());
                 if !std::mem::replace(&mut self.looked, true) {
                     self.adopt();
                 }
@@ -64,15 +66,37 @@ impl Worker {
         let mut ends = HashMap::new();
         for container in state.containers.iter().filter(ended) {
             let at = memory.ended.get(&container.id).copied().unwrap_or_else(|| {
-                // The wall clock is asked once, when the end is first seen.
+                // The wall clock is asked once, when the end is first seen. It may have been set since: what
+                // had not ended at the look before cannot have ended before that look.
                 let ago = container
                     .finished_at
                     .map_or(Duration::ZERO, |t| Duration::try_from(wall.duration_since(t)).unwrap_or_default());
-                Instant(now.0.saturating_sub(ago))
+                Instant(now.0.saturating_sub(ago)).max(self.looked_at.unwrap_or_default())
             });
             ends.insert(container.id.clone(), at);
         }
         memory.ended = ends;
+    }
+
+    /// Notes between which looks containers have started, on the clock that delays run on.
+    fn note_starts(&mut self, state: &PodState) {
+        let now = self.ctx.clock.now();
+        let runs = |id: &str| state.by_id(id).is_some_and(|c| c.state == ContainerState::Running);
+        self.started.retain(|id, _| runs(id));
+        for container in state.containers.iter().filter(|c| c.state == ContainerState::Running) {
+            self.started.entry(container.id.clone()).or_insert((self.looked_at, now));
+        }
+    }
+
+    /// How long a container runs: as its start says, within what was seen, so that a wall clock that
+    /// is set moves no probe.
+    fn running_for(&self, found: &Container) -> Duration {
+        let now = self.ctx.clock.now();
+        let since = found.started_at.map(|t| self.ctx.clock.wall().duration_since(t));
+        let said = since.and_then(|d| Duration::try_from(d).ok()).unwrap_or_default();
+        let Some((not_before, seen)) = self.started.get(&found.id) else { return said };
+        let most = not_before.map_or(Duration::MAX, |at| now.since(at));
+        said.max(now.since(*seen)).min(most)
     }
 
     /// The first look at a pod that may have been running before this process: what was reported
@@ -131,12 +155,12 @@ impl Worker {
             if self.probers.contains_key(&key) {
                 continue;
             }
-            let since = found.started_at.map(|t| self.ctx.clock.wall().duration_since(t));
+            let running_for = self.running_for(&found);
             let prober = Prober {
                 kind,
                 target: Target { probe, container, container_id: found.id, ip: ip.clone() },
                 pod: self.pod.clone(),
-                running_for: since.and_then(|d| Duration::try_from(d).ok()).unwrap_or_default(),
+                running_for,
                 runtime: self.ctx.runtime.clone(),
                 report: self.ctx.report.clone(),
                 clock: self.ctx.clock.clone(),

@@ -110,6 +110,10 @@ pub struct Worker {
     /// `seen` may be out of date; it was never right before the first look.
     stale: bool,
     looked: bool,
+    /// When `seen` was seen.
+    looked_at: Option<Instant>,
+    /// Between which looks containers that run have started; before the first, nobody looked.
+    started: HashMap<String, (Option<Instant>, Instant)>,
     runtime_error: Option<String>,
     /// What was reported to have ended and the runtime still shows as running, and how often that
     /// was looked at: its events run ahead of its records.
@@ -172,6 +176,8 @@ impl Worker {
             seen,
             stale: true,
             looked: false,
+            looked_at: None,
+            started: HashMap::new(),
             runtime_error: None,
             ending: HashMap::new(),
             look_again: None,
@@ -393,8 +399,12 @@ impl Worker {
                 // The user has changed something: what failed before may work now.
                 self.settle();
             }
+            // Only what is asked for moves the deadline: the wall clock may have been set since.
+            let asked = pod.spec().active_deadline_seconds != self.pod.spec().active_deadline_seconds;
             self.set_pod(pod);
-            self.deadline = act::deadline(&self.ctx, &self.pod);
+            if asked {
+                self.deadline = act::deadline(&self.ctx, &self.pod);
+            }
         }
         if let Some(mirror) = inbox.mirror {
             self.mirrored(mirror);

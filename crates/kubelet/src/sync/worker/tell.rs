@@ -92,6 +92,7 @@ impl Worker {
             told: &self.told,
             runtime_error: self.runtime_error.as_deref(),
             starting: matches!(self.step, Step::Start { .. }),
+            cleaning: !matches!(self.step, Step::None),
         });
         self.ctx.report.waits(&self.pod, &found);
     }
