@@ -12,6 +12,9 @@ struct World {
     busybox: String,
 }
 
+/// A container's name, its security context, and what of the defaults differs inside.
+type Row<'a> = (&'a str, Value, &'a [&'a str]);
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fields_do_what_they_say() -> Result<()> {
     let registry = Registry::start(&[images::busybox("busybox:1")?]).await?;
@@ -263,7 +266,7 @@ async fn security_contexts_from_inside(world: &World) -> Result<()> {
     let whole = json!({"runAsUser": 1000, "runAsGroup": 2000, "fsGroup": 3000, "supplementalGroups": [4000],
         "seccompProfile": {"type": "RuntimeDefault"}});
     let privileged = format!("caps {all:x}");
-    let rows: [(Value, &[(&str, Value, &[&str])]); 2] = [
+    let rows: [(Value, &[Row<'_>]); 2] = [
         (
             json!({}),
             &[
