@@ -38,16 +38,43 @@ pub fn found(files: &[PathBuf], words: &[&str]) -> Vec<String> {
     let mut out = Vec::new();
     for path in files {
         let code = code(path);
-        for word in words.iter().filter(|w| code.contains(*w)) {
+        for word in words.iter().filter(|w| stands_in(&code, w)) {
             out.push(format!("{}: {word}", path.strip_prefix(root()).unwrap_or(path).display()));
         }
     }
     out
 }
 
+/// A word is not found within another one, nor as a part of another's path: `volume::storage::` is no
+/// `storage::`.
+fn stands_in(code: &str, word: &str) -> bool {
+    let starts_a_name = word.starts_with(|c: char| c.is_alphanumeric() || c == '_');
+    code.match_indices(word).any(|(at, _)| {
+        let before = code[..at].strip_suffix("::").unwrap_or(&code[..at]);
+        let inside = |text: &str| text.ends_with(|c: char| c.is_alphanumeric() || c == '_');
+        !starts_a_name || !(inside(before) || inside(&code[..at]))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_path_of_ones_own_is_nobody_elses() {
+        let rows = [
+            ("use storage::Store;", true),
+            ("use ::storage::Store;", true),
+            ("x(storage::open())", true),
+            ("use crate::volume::storage::Storage;", false),
+            ("my_storage::open()", false),
+            ("use crate::volume::storage::X; use storage::Y;", true),
+        ];
+        for (code, want) in rows {
+            assert_eq!(stands_in(code, "storage::"), want, "{code}");
+        }
+        assert!(stands_in("x.sleep(1)", ".sleep("));
+    }
 
     /// Plurals and kinds that a verb might be tempted to name.
     const KINDS: &[&str] =
