@@ -23,6 +23,10 @@ impl Kind for ControllerRevision {
     }
 
     fn validate(_ctx: &Ctx, revision: &Self::Object, errors: &mut FieldErrors) {
+        // Nothing at all is missing already.
+        if !revision.data.0.is_null() && !revision.data.0.is_object() {
+            errors.required(&Path::new("data"), "data must be a valid JSON object");
+        }
         check::not_negative(revision.revision, &Path::new("revision"), errors);
     }
 

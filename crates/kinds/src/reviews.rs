@@ -101,7 +101,7 @@ impl Kind for LocalSubjectAccessReview {
         subject(&review.spec, errors);
         let mut metadata = review.metadata.clone();
         metadata.namespace = None;
-        no_metadata(&metadata, errors);
+        is_empty(&metadata, "must be empty except for namespace", errors);
         let path = Path::new("spec");
         let namespace = review.spec.resource_attributes.as_ref().map(|wish| wish.namespace.clone().unwrap_or_default());
         if let Some(namespace) = namespace {
@@ -160,22 +160,74 @@ fn one_wish(
 ) {
     let path = Path::new("spec");
     match (resource, url) {
-        (Some(_), Some(url)) => {
-            let wrong = "cannot be specified in combination with resourceAttributes";
-            errors.invalid(&path.child("nonResourceAttributes"), check::value(url), wrong);
-        }
-        (None, None) => {
+        (Some(_), Some(_)) | (None, None) => {
             let wrong = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
-            errors.invalid(&path.child("resourceAttributes"), Value::Null, wrong);
+            errors.invalid(&path, url.map_or(Value::Null, check::value), wrong);
         }
         _ => {}
+    }
+    let Some(resource) = resource else { return };
+    let path = path.child("resourceAttributes");
+    if let Some(selector) = &resource.field_selector {
+        let requirements = selector.requirements.iter().flatten();
+        let requirements = requirements.map(|one| (one.key.as_str(), one.operator.as_str(), one.values.as_deref()));
+        narrowed(selector.raw_selector.as_deref(), requirements, false, &path.child("fieldSelector"), errors);
+    }
+    if let Some(selector) = &resource.label_selector {
+        let requirements = selector.requirements.iter().flatten();
+        let requirements = requirements.map(|one| (one.key.as_str(), one.operator.as_str(), one.values.as_deref()));
+        narrowed(selector.raw_selector.as_deref(), requirements, true, &path.child("labelSelector"), errors);
+    }
+}
+
+/// A selector as text or as requirements, not as both. An operator that is not known may be known to who asks.
+fn narrowed<'a>(
+    raw: Option<&str>,
+    requirements: impl Iterator<Item = (&'a str, &'a str, Option<&'a [String]>)>,
+    is_label: bool,
+    path: &Path,
+    errors: &mut FieldErrors,
+) {
+    let raw = raw.unwrap_or_default();
+    let requirements: Vec<_> = requirements.collect();
+    if !raw.is_empty() && !requirements.is_empty() {
+        errors.invalid(&path.child("rawSelector"), raw, "may not specified at the same time as requirements");
+    }
+    let place = path.child("requirements");
+    if raw.is_empty() && requirements.is_empty() {
+        errors.required(&place, format!("when {path} is specified, requirements or rawSelector is required"));
+    }
+    for (i, (key, operator, values)) in requirements.into_iter().enumerate() {
+        let path = place.index(i);
+        if !is_label && key.is_empty() {
+            errors.required(&path.child("key"), "must be specified");
+        }
+        let count = values.map_or(0, <[String]>::len);
+        match operator {
+            "In" | "NotIn" if count == 0 => {
+                let wrong = "must be specified when `operator` is 'In' or 'NotIn'";
+                errors.required(&path.child("values"), wrong);
+            }
+            "Exists" | "DoesNotExist" if count > 0 => {
+                let wrong = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
+                errors.forbidden(&path.child("values"), wrong);
+            }
+            _ => {}
+        }
+        if is_label {
+            check::all(names::qualified_name(key), &path.child("key"), key, errors);
+        }
     }
 }
 
 fn no_metadata(metadata: &api::meta::apis::meta::v1::ObjectMeta, errors: &mut FieldErrors) {
+    is_empty(metadata, "must be empty", errors);
+}
+
+fn is_empty(metadata: &api::meta::apis::meta::v1::ObjectMeta, wrong: &str, errors: &mut FieldErrors) {
     let mut metadata = metadata.clone();
     metadata.managed_fields = None;
     if metadata != Default::default() {
-        errors.invalid(&Path::new("metadata"), check::value(&metadata), "must be empty");
+        errors.invalid(&Path::new("metadata"), check::value(&metadata), wrong);
     }
 }

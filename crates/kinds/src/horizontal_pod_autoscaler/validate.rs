@@ -22,8 +22,10 @@ pub fn object(ctx: &Ctx, scaler: &autoscaling::HorizontalPodAutoscaler, errors: 
     let path = Path::new("spec");
     check::not_negative(spec.min_replicas, &path.child("minReplicas"), errors);
     let max = path.child("maxReplicas");
-    if spec.max_replicas < 1 {
-        errors.invalid(&max, spec.max_replicas, "must be greater than 0");
+    if spec.max_replicas == 0 {
+        errors.required(&max, "must be set and greater than 0");
+    } else if spec.max_replicas < 0 {
+        errors.invalid(&max, spec.max_replicas, "must be greater than or equal to 1");
     }
     if spec.min_replicas.is_some_and(|min| spec.max_replicas < min) {
         errors.invalid(&max, spec.max_replicas, "must be greater than or equal to `minReplicas`");

@@ -31,6 +31,13 @@ pub fn service(service: &Service, errors: &mut FieldErrors) {
     let spec = service.spec.as_ref().unwrap_or(&none);
     let path = Path::new("spec");
     let kind = type_of(spec);
+    let said = |key: &str| service.metadata.annotations.as_ref().and_then(|all| all.get(key));
+    if let (Some(mode), Some(old)) = (said(HINTS), said(OLD_HINTS))
+        && mode != old
+    {
+        let wrong = format!("must match annotations[{OLD_HINTS}] when both are specified");
+        errors.invalid(&Path::new("metadata").child("annotations").key(HINTS), mode.as_str(), wrong);
+    }
     if spec.ports.as_ref().is_none_or(Vec::is_empty) && !is_headless(spec) && kind != "ExternalName" {
         errors.required(&path.child("ports"), "");
     }
