@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use crate::kind::{AnyKind, Cell, Claim, Claims, Column, Ctx, Fields, Finished, Kind, RowConditions};
 use crate::metadata;
 use crate::shape::{AnyShape, Keep};
+use crate::sketch;
 use crate::view;
 
 impl<K: Kind> AnyKind for K {
@@ -139,6 +140,10 @@ impl<K: Kind> AnyKind for K {
             fields.insert(selectable.field.into(), selectable.read(object));
         }
         fields
+    }
+
+    fn sketch(&self, json: &[u8]) -> serde_json::Result<Value> {
+        sketch::read(json, K::SELECTABLE.iter().flat_map(|selectable| selectable.pointers).copied())
     }
 
     fn is_selectable(&self, field: &str) -> bool {

@@ -484,6 +484,13 @@ pub trait AnyKind: Send + Sync + 'static {
     /// Selectable fields, `metadata.name` and (for namespaced kinds) `metadata.namespace` included.
     fn fields(&self, object: &Value) -> Fields;
 
+    /// As much of a stored object as [`fields`](AnyKind::fields) reads, with its name, uid, labels and
+    /// owners.
+    ///
+    /// # Errors
+    /// When it is no JSON.
+    fn sketch(&self, json: &[u8]) -> serde_json::Result<Value>;
+
     /// True when a field selector may name `field`.
     fn is_selectable(&self, field: &str) -> bool;
 

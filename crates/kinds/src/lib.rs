@@ -98,6 +98,7 @@ pub mod service_account;
 pub mod service_cidr;
 pub mod shape;
 mod shared;
+mod sketch;
 pub mod stateful_set;
 mod storage;
 pub mod storage_class;

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use kinds::AnyKind;
 use machinery::schema::Type;
 use machinery::status::{self, Status};
-use machinery::{encode, managed, meta, proto};
+use machinery::{encode, meta, proto};
 use parking_lot::Mutex;
 use serde_json::Value;
 use storage::Entry;
@@ -136,8 +136,7 @@ impl CachedObject {
     /// Reads a stored entry. What `previous` has the same is shared with it.
     pub(super) fn read(kind: &dyn AnyKind, key: Arc<str>, entry: &Entry, previous: Option<&Self>) -> Self {
         let (revision, create_revision) = (entry.mod_revision, entry.create_revision);
-        // Who owns what is not looked into.
-        let tree: Value = match managed::from_slice(&entry.value) {
+        let mut tree: Value = match kind.sketch(&entry.value) {
             Ok(tree @ Value::Object(_)) => tree,
             other => {
                 let why = other.err().map_or("it is not an object".to_owned(), |e| e.to_string());
@@ -146,11 +145,8 @@ impl CachedObject {
                 return Self::damaged(key, revision, create_revision, damage);
             }
         };
-        let custom = kind.is_custom().then(|| refreshed(kind, &entry.value)).flatten();
-        let (tree, stored) = match &custom {
-            Some((tree, json)) => (tree, json.as_slice()),
-            None => (&tree, &entry.value[..]),
-        };
+        let refreshed = kind.is_custom().then(|| refreshed(kind, &mut tree, &entry.value)).flatten();
+        let (tree, stored) = (&tree, refreshed.as_deref().unwrap_or(&entry.value));
         let share = |pairs: BTreeMap<String, String>, old: Option<&Arc<Pairs>>| {
             let pairs = Pairs::new(pairs.iter().map(|(k, v)| (k.as_str(), v.as_str())));
             match old {
@@ -232,11 +228,12 @@ impl CachedObject {
     }
 }
 
-/// A stored custom resource in the form of its schema today, as a tree and as JSON; `None` when it has that
-/// form already.
-fn refreshed(kind: &dyn AnyKind, stored: &[u8]) -> Option<(Value, Vec<u8>)> {
-    let mut tree: Value = managed::from_slice(stored).ok()?;
-    kind.refresh(&mut tree).ok()?;
-    let json = encode::json(&tree, &kind.schema());
-    (json != stored).then_some((tree, json))
+/// Brings a stored custom resource into the form of its schema today; its JSON, `None` when it had that
+/// form already. What does not fit stays as it is.
+fn refreshed(kind: &dyn AnyKind, tree: &mut Value, stored: &[u8]) -> Option<Vec<u8>> {
+    let mut today = tree.clone();
+    kind.refresh(&mut today).ok()?;
+    *tree = today;
+    let json = encode::json(tree, &kind.schema());
+    (json != stored).then_some(json)
 }

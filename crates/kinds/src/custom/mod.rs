@@ -15,7 +15,7 @@ use machinery::jsonpath::JsonPath;
 use machinery::schema::Type;
 use machinery::status::{self, Status};
 use machinery::structural::{self, Structural, open_api};
-use machinery::{meta, names, version};
+use machinery::{managed, meta, names, version};
 use rules::crd::Rules;
 use serde_json::{Value, json};
 
@@ -330,6 +330,11 @@ impl AnyKind for CustomKind {
             fields.insert(selectable.field.clone(), value);
         }
         fields
+    }
+
+    /// All of it: whether it has the form of the schema today is seen by no less.
+    fn sketch(&self, json: &[u8]) -> serde_json::Result<Value> {
+        managed::from_slice(json)
     }
 
     fn is_selectable(&self, field: &str) -> bool {
