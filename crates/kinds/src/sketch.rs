@@ -137,7 +137,9 @@ mod tests {
 
     #[test]
     fn what_is_damaged_is_told_also_where_nobody_looks() {
-        for damaged in [&b"{\"spec\": {\"a\": "[..], b"{\"spec\": {\"a\": \"\xff\"}}", b"{\"spec\": {\"a\" 1}}", b"{} {}"] {
+        for damaged in
+            [&b"{\"spec\": {\"a\": "[..], b"{\"spec\": {\"a\": \"\xff\"}}", b"{\"spec\": {\"a\" 1}}", b"{} {}"]
+        {
             assert!(read(damaged, std::iter::empty()).is_err(), "{}", String::from_utf8_lossy(damaged));
         }
         assert_eq!(read(b"[1]", std::iter::empty()).expect("JSON"), json!([1]));
