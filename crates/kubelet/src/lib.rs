@@ -31,6 +31,11 @@
 //! * A restarted kubelet restarts no container. [src/sync/sim.rs:
 //!   a_restarted_kubelet_restarts_no_container]
 //! * Faults in any order heal. [src/sync/sim.rs: faults_in_any_order_heal]
+//! * What a pod is allocated outlives the kubelet, and no two pods are given the same room.
+//!   [src/sync/sim_resize.rs: a_kubelet_that_dies_between_goes_on; src/sync/sim_resize.rs:
+//!   room_that_another_pod_leaves_is_taken]
+//! * An ephemeral container starts once, and its pod does not notice it. [src/sync/sim_ephemeral.rs:
+//!   it_runs_once_beside_a_pod_that_does_not_notice]
 //! * Static pods need no API server, and what shows them there comes back. [src/run_tests.rs:
 //!   static_pods_need_no_api_server; src/run_tests.rs: a_static_pod_is_shown_by_a_mirror_that_comes_back]
 //! * No path leads out of a pod's own directory. [src/volume/beneath.rs: no_link_leads_out;

@@ -271,6 +271,11 @@ impl Sim {
             *running.entry(c.name.clone()).or_insert(0) += 1;
         }
         assert!(running.values().all(|n| *n == 1), "a container runs twice: {running:?}");
+        let mut once = BTreeMap::new();
+        for c in seen.containers.iter().filter(|c| c.name.starts_with('e') && c.started_at.is_some()) {
+            *once.entry(c.name.clone()).or_insert(0) += 1;
+        }
+        assert!(once.values().all(|n| *n == 1), "an ephemeral container started again: {once:?}");
         let ready = seen.sandboxes.iter().filter(|s| s.ready).count();
         assert!(ready <= 1, "{ready} sandboxes");
         let phases = self.cluster.phases.lock();
@@ -481,16 +486,30 @@ async fn an_image_that_nobody_has_does_not_keep_a_pod_from_being_deleted() {
     assert!(sim.runtime.seen(UID).is_empty());
 }
 
-const CALLS: [&str; 7] =
-    ["pod", "run_sandbox", "stop_sandbox", "create_container", "start_container", "stop_container", "image"];
+const CALLS: [&str; 8] = [
+    "pod",
+    "run_sandbox",
+    "stop_sandbox",
+    "create_container",
+    "start_container",
+    "stop_container",
+    "update_container",
+    "image",
+];
 
 async fn faults(seed: u64) {
     let policy = ["Always", "OnFailure"][usize::try_from(seed % 2).unwrap_or(0)];
-    let mut sim = Sim::new(seed, two(policy));
+    let cores = |n: u64| json!({"requests": {"cpu": "1m"}, "limits": {"cpu": n.to_string()}});
+    let mut spec = two(policy);
+    for index in 0..2 {
+        spec["containers"][index]["resources"] = cores(1);
+    }
+    let mut sim = Sim::new(seed, spec);
     let rng = Rng::seeded(seed);
     for _ in 0..30 {
         let name = if rng.below(2) == 0 { "a" } else { "b" };
-        match rng.below(9) {
+        let index = usize::from(name == "b");
+        match rng.below(11) {
             0 => drop(sim.exit(name, 1)),
             1 => sim.kill_sandbox(),
             2 => {
@@ -501,12 +520,24 @@ async fn faults(seed: u64) {
             4 => sim.restart(),
             5 => {
                 let image = format!("x:{}", rng.below(3) + 1);
-                let index = usize::from(name == "b");
                 sim.cluster.change(|pod| pod["spec"]["containers"][index]["image"] = json!(image));
                 sim.show();
             }
             6 => *sim.cluster.refuse.lock() = true,
             7 => *sim.cluster.refuse.lock() = false,
+            8 => {
+                let wish = cores(rng.below(3) + 1);
+                sim.cluster.change(|pod| pod["spec"]["containers"][index]["resources"] = wish);
+                sim.show();
+            }
+            9 => {
+                sim.cluster.change(|pod| {
+                    let mut all = pod["spec"]["ephemeralContainers"].as_array().cloned().unwrap_or_default();
+                    all.push(json!({"name": format!("e{}", all.len()), "image": "x:1"}));
+                    pod["spec"]["ephemeralContainers"] = Value::Array(all);
+                });
+                sim.show();
+            }
             _ => sim.clock.advance(Duration::from_secs(rng.below(20))),
         }
         for _ in 0..rng.below(60) {
@@ -521,7 +552,13 @@ async fn faults(seed: u64) {
     let spec = sim.cluster.get().expect("a pod");
     sim.until("healed: it runs what is asked for", |s| {
         let running = s.runtime.seen(UID);
-        let is_asked = |c: &Container| running.container(&c.name).is_some_and(|f| Some(&f.image) == c.image.as_ref());
+        let is_asked = |c: &Container| {
+            let cores = crate::pod::limit(c, "cpu").map_or(0, |q| q.value());
+            running.container(&c.name).is_some_and(|f| {
+                let quota = f.resources.as_ref().map_or(0, |r| i128::from(r.cpu_quota));
+                Some(&f.image) == c.image.as_ref() && quota == cores * 100_000
+            })
+        };
         s.runs("a") && s.runs("b") && s.is_ready() && spec.containers().iter().all(is_asked)
     })
     .await;
