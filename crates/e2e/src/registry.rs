@@ -39,6 +39,8 @@ pub struct Registry {
     task: tokio::task::JoinHandle<()>,
     /// Whether blobs are sent to their end.
     open: watch::Sender<bool>,
+    /// The `Authorization` that is asked for, where one is.
+    guard: watch::Sender<Option<String>>,
 }
 
 impl Registry {
@@ -59,14 +61,18 @@ impl Registry {
         }
         let content = Arc::new(content);
         let open = watch::Sender::new(true);
-        let told = open.clone();
+        let guard = watch::Sender::new(None);
+        let (told, asked) = (open.clone(), guard.clone());
         let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (content, told) = (content.clone(), told.clone());
+                let (content, told, asked) = (content.clone(), told.clone(), asked.clone());
                 let service = service_fn(move |request| {
-                    let response = answer(&content, &request, &told);
+                    let response = match refuse(&request, &asked) {
+                        Some(refusal) => refusal,
+                        None => answer(&content, &request, &told),
+                    };
                     async move { Ok::<_, Infallible>(response) }
                 });
                 tokio::spawn(async move {
@@ -77,7 +83,14 @@ impl Registry {
                 });
             }
         });
-        Ok(Self { address, task, open })
+        Ok(Self { address, task, open, guard })
+    }
+
+    /// From now on only this user is answered.
+    pub fn admit_only(&self, user: &str, password: &str) {
+        use base64::Engine as _;
+        let login = base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}"));
+        self.guard.send_replace(Some(format!("Basic {login}")));
     }
 
     /// From now on large blobs stop after their first MiB, until [`Registry::release`].
@@ -127,6 +140,20 @@ fn body(bytes: Bytes, open: &watch::Sender<bool>) -> Body {
     });
     let parts = stream::iter([bytes.slice(..BEGINNING)]).chain(later);
     StreamBody::new(parts.map(|part| Ok(Frame::data(part)))).boxed_unsync()
+}
+
+/// The answer to who does not say what is asked for.
+fn refuse(request: &Request<Incoming>, guard: &watch::Sender<Option<String>>) -> Option<Response<Body>> {
+    let wanted = guard.borrow().clone()?;
+    let said = request.headers().get("authorization").and_then(|v| v.to_str().ok());
+    if said == Some(wanted.as_str()) {
+        return None;
+    }
+    let mut response = Response::new(Full::new(Bytes::new()).boxed_unsync());
+    *response.status_mut() = StatusCode::UNAUTHORIZED;
+    let challenge = http::HeaderValue::from_static("Basic realm=\"e2e\"");
+    response.headers_mut().insert("www-authenticate", challenge);
+    Some(response)
 }
 
 fn answer(content: &Content, request: &Request<Incoming>, open: &watch::Sender<bool>) -> Response<Body> {

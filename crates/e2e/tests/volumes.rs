@@ -23,6 +23,8 @@ async fn volumes_and_their_troubles() -> Result<()> {
     cluster.trust_registry(&registry)?;
     let (busybox, nginx) = (registry.reference("busybox:1"), registry.reference("nginx:1"));
     let world = World { cluster, busybox, nginx };
+    // Looked at last: who uses too much is found every ten seconds.
+    let greedy = uses_too_much(&world).await.context("uses too much")?;
     every_kind_is_seen_from_inside(&world).await.context("every kind is seen from inside")?;
     authorities_follow_their_bundles(&world).await.context("authorities follow their bundles")?;
     claims_show_their_volumes(&world).await.context("claims show their volumes")?;
@@ -31,7 +33,7 @@ async fn volumes_and_their_troubles() -> Result<()> {
     mounts_are_passed_on(&world).await.context("mounts are passed on")?;
     what_cannot_be_mounted_says_why(&world).await.context("what cannot be mounted says why")?;
     a_busy_mount_is_named(&world).await.context("a busy mount is named")?;
-    Ok(())
+    is_evicted(&world, greedy).await.context("is evicted")
 }
 
 impl World {
@@ -417,4 +419,36 @@ async fn a_busy_mount_is_named(world: &World) -> Result<()> {
     world.cluster.kubectl(&["wait", "--for=delete", "pod/busy", "--timeout=60s"]).await?;
     ensure!(!place.exists(), "nothing is left");
     Ok(())
+}
+
+/// Two pods that write more than they may: into a volume, and into their own files.
+async fn uses_too_much(world: &World) -> Result<[(&'static str, &'static str); 2]> {
+    let volumes = json!([{"name": "small", "emptyDir": {"sizeLimit": "1Mi"}}]);
+    let mounts = json!([{"name": "small", "mountPath": "/small"}]);
+    let script = "dd if=/dev/zero of=/small/x bs=1M count=3; exec sleep 1000";
+    world.apply(&world.pod("fills", script, mounts, volumes)).await?;
+    let script = "dd if=/dev/zero of=/x bs=1M count=3; exec sleep 1000";
+    let mut pod = world.pod("writes", script, json!([]), json!([]));
+    pod["spec"]["containers"][0]["resources"] = json!({"limits": {"ephemeral-storage": "1Mi"}});
+    world.apply(&pod).await?;
+    Ok([
+        ("fills", "Usage of EmptyDir volume \"small\" exceeds the limit \"1Mi\". "),
+        ("writes", "Pod ephemeral local storage usage exceeds the total limit of containers 1Mi. "),
+    ])
+}
+
+async fn is_evicted(world: &World, greedy: [(&str, &str); 2]) -> Result<()> {
+    for (pod, why) in greedy {
+        world
+            .cluster
+            .eventually(&format!("pod {pod} is evicted"), || async {
+                let object = world.cluster.json(&["get", "pod", pod]).await?;
+                let status = &object["status"];
+                ensure!(status["phase"] == "Failed" && status["reason"] == "Evicted", "{status:#}");
+                ensure!(status["message"] == why, "{status:#}");
+                Ok(())
+            })
+            .await?;
+    }
+    world.remove(&["fills", "writes"]).await
 }

@@ -16,6 +16,7 @@ use stdx::{Rng, SharedClock};
 
 use crate::container::env::Objects;
 use crate::container::service_links::Service;
+use crate::image::provider::Accounts;
 use crate::pod::BoundPod;
 use crate::shared::Shared;
 use crate::volume::files::{Needs, TokenKey};
@@ -360,5 +361,18 @@ impl Cluster for ApiCluster {
                 })
             })
             .collect()
+    }
+}
+
+#[async_trait]
+impl Accounts for ApiCluster {
+    async fn account(&self, pod: &BoundPod) -> Result<Option<ServiceAccount>, Error> {
+        let name = pod.spec().service_account_name.as_deref().unwrap_or("default");
+        self.client.api::<ServiceAccount>().namespace(&pod.namespace).find(name).await
+    }
+
+    async fn account_token(&self, pod: &BoundPod, audience: &str) -> Result<String, Error> {
+        let key = TokenKey { audience: audience.to_owned(), seconds: 3600 };
+        Ok(self.token(pod, &key).await?.token)
     }
 }

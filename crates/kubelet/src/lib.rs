@@ -47,6 +47,7 @@ pub mod cluster;
 pub mod config;
 pub mod container;
 pub mod context;
+pub mod ephemeral;
 pub mod hook;
 pub mod image;
 pub mod logs;
@@ -70,4 +71,4 @@ pub mod unsupported;
 pub mod users;
 pub mod volume;
 
-pub use run::{Error, Options, run};
+pub use run::{Error, ImageOptions, Options, run};

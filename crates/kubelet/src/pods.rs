@@ -19,6 +19,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::admit;
 use crate::context::{Context, blocking};
+use crate::ephemeral;
 use crate::pod::BoundPod;
 use crate::runtime::Summary;
 use crate::sync::lifecycle::Cause;
@@ -27,6 +28,9 @@ use crate::sync::worker::{View, Worker};
 
 /// After a pod's task panicked, the next one begins this much later.
 const AFTER_PANIC: Duration = Duration::from_secs(1);
+
+/// What an evicted pod's containers have to end, in seconds.
+const EVICTION_GRACE: i64 = 1;
 
 /// A pod's task, from outside.
 struct Handle {
@@ -305,6 +309,52 @@ impl Pods {
             }
             Err(error) => tracing::warn!(%error, "sweep not completed"),
         }
+    }
+
+    /// Evicts the pods that use more disk than they may.
+    pub async fn limit_storage(&self) {
+        for view in self.all() {
+            let pod = view.pod;
+            let ended = matches!(view.status.phase.as_deref(), Some("Succeeded" | "Failed"));
+            if ended || pod.is_deleted() || !ephemeral::is_limited(&pod) {
+                continue;
+            }
+            let Some(why) = self.storage_exceeded(&pod).await else { continue };
+            tracing::info!(pod = %pod.full_name(), why, "a pod uses more disk than it may; evicting it");
+            self.ctx.report.event(&pod, None, Type::Warning, "Evicted", why.clone());
+            let cause = Cause { reason: "Evicted".into(), message: why };
+            self.tell(&pod.uid, |mail| mail.put(|inbox| inbox.evict = Some((cause, EVICTION_GRACE))));
+        }
+    }
+
+    async fn storage_exceeded(&self, pod: &Arc<BoundPod>) -> Option<String> {
+        let (ctx, of) = (&self.ctx, pod.clone());
+        let (layout, logs) = (ctx.layout.clone(), ctx.log_directory(pod));
+        let work = move || {
+            let mut usage = ephemeral::Usage::default();
+            for volume in of.spec().volumes.iter().flatten().filter(|v| v.empty_dir.is_some()) {
+                let path = layout.volume(&of.uid, volume);
+                // What is in memory is none of the disk's.
+                if !layout.mounts.is_mounted(&path) {
+                    usage.volumes.insert(volume.name.clone(), ephemeral::used(&path)?);
+                }
+            }
+            for container in of.all_containers() {
+                usage.containers.insert(container.name.clone(), ephemeral::used(&logs.join(&container.name))?);
+            }
+            std::io::Result::Ok(usage)
+        };
+        let mut usage = match blocking(work).await.and_then(|done| done) {
+            Ok(usage) => usage,
+            Err(error) => {
+                tracing::warn!(pod = %pod.full_name(), %error, "what a pod uses of the disk is not known");
+                return None;
+            }
+        };
+        for (name, bytes) in ctx.runtime.written(&pod.uid).await.unwrap_or_default() {
+            *usage.containers.entry(name).or_default() += bytes;
+        }
+        ephemeral::exceeded(pod, &usage)
     }
 
     /// Rotates logs that have grown too large.

@@ -20,8 +20,8 @@ pub struct Call {
     /// A path, or a name that is looked for where the system keeps programs.
     pub program: PathBuf,
     pub args: Vec<String>,
-    /// Its whole environment; `None` leaves it the kubelet's own.
-    pub environment: Option<BTreeMap<String, String>>,
+    /// What its environment has beside the kubelet's own.
+    pub environment: BTreeMap<String, String>,
     pub input: Vec<u8>,
 }
 
@@ -52,9 +52,7 @@ impl Programs for HostPrograms {
         let mut command = tokio::process::Command::new(&call.program);
         command.args(&call.args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.kill_on_drop(true).current_dir(Path::new("/"));
-        if let Some(environment) = &call.environment {
-            command.env_clear().envs(environment);
-        }
+        command.envs(&call.environment);
         let mut child = command.spawn()?;
         let (input, output, errors) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let talk = async {
@@ -115,7 +113,7 @@ mod tests {
 
     fn call(script: &str, input: &str) -> Call {
         let args = vec!["-c".to_owned(), script.to_owned()];
-        let environment = Some(BTreeMap::from([("WORD".to_owned(), "said".to_owned())]));
+        let environment = BTreeMap::from([("WORD".to_owned(), "said".to_owned())]);
         Call { program: "/bin/sh".into(), args, environment, input: input.into() }
     }
 

@@ -22,11 +22,14 @@ use crate::cgroup::{Cgroups, Driver, Hierarchies};
 use crate::cluster::{ApiCluster, Cluster, NoCluster, OnChange};
 use crate::container::dns::{ClusterDns, MISSING_CLUSTER_DNS};
 use crate::context::{Context, Settings};
+use crate::image::provider::Providers;
 use crate::image::puller::Puller;
+use crate::image::records::Records;
+use crate::image::verify::Verification;
 use crate::node::pressure::Thresholds;
 use crate::node::{self, Identity, facts, keeper};
 use crate::pods::Pods;
-use crate::program::HostPrograms;
+use crate::program::{HostPrograms, Programs};
 use crate::relist::{self, Relist};
 use crate::report::{ApiReport, LogReport, Report};
 use crate::resize::Allocations;
@@ -80,10 +83,28 @@ pub struct Options {
     pub max_container_restart_period: Duration,
     /// Below what the node is under pressure.
     pub thresholds: Thresholds,
+    /// How images are fetched, and who may use them.
+    pub images: ImageOptions,
     /// Where manifests of static pods are.
     pub static_pods: static_pods::Options,
     /// The version to report, `v1.37.1+pintle.…`.
     pub version: String,
+}
+
+/// How images are fetched, and who may use them.
+#[derive(Clone, Debug)]
+pub struct ImageOptions {
+    /// So many at a time.
+    pub parallel: usize,
+    pub verification: Verification,
+    /// The configuration of plugins that know credentials, and the folder they are in.
+    pub providers: Option<(PathBuf, PathBuf)>,
+}
+
+impl Default for ImageOptions {
+    fn default() -> Self {
+        Self { parallel: 5, verification: Verification::default(), providers: None }
+    }
 }
 
 impl Default for Options {
@@ -108,6 +129,7 @@ impl Default for Options {
             allowed_unsafe_sysctls: Vec::new(),
             max_container_restart_period: crash::POLICY.max,
             thresholds: Thresholds::default(),
+            images: ImageOptions::default(),
             static_pods: static_pods::Options::default(),
             version: concat!("v1.37.1+pintle.", env!("CARGO_PKG_VERSION")).into(),
         }
@@ -123,6 +145,9 @@ pub enum Error {
     /// A directory or the node's identity cannot be read or written.
     #[error("{what}: {error}")]
     Disk { what: String, error: std::io::Error },
+    /// The plugins that know credentials cannot be used.
+    #[error("credential providers: {0}")]
+    Providers(String),
     /// Pods may not be allowed a kernel setting.
     #[error("{0}")]
     Sysctl(String),
@@ -235,6 +260,15 @@ async fn serve(
         }),
         None => Arc::new(LogReport),
     };
+    let programs: Arc<dyn Programs> = Arc::new(HostPrograms { clock: clock.clone() });
+    let providers = match (&options.images.providers, &server) {
+        (Some((config, folder)), Some((_, cluster, _))) => {
+            let loaded = Providers::load(config, folder, programs.clone(), cluster.clone(), clock.clone());
+            Some(loaded.map_err(Error::Providers)?)
+        }
+        (Some(_), None) => return Err(Error::Providers("they need an API server".into())),
+        (None, _) => None,
+    };
     let (cluster, storage): (Arc<dyn Cluster>, Arc<dyn Storage>) = match &server {
         Some((_, cluster, storage)) => (cluster.clone(), storage.clone()),
         None => (Arc::new(NoCluster), Arc::new(NoStorage)),
@@ -258,7 +292,7 @@ async fn serve(
 
     // The node registers while the runtime is asked what it holds; static pods wait for the latter only.
     let on_node = async {
-        let (health, adopted) = first_look(&runtime, &clock).await;
+        let (health, adopted, records) = first_look(&runtime, &options, &clock).await;
         features.write().clone_from(&health.features);
         let driver = cgroup_driver(&*runtime, options.cgroup_driver).await;
         let ctx = Arc::new(Context {
@@ -268,12 +302,16 @@ async fn serve(
             cluster,
             report: report.clone(),
             storage,
-            programs: Arc::new(HostPrograms { clock: clock.clone() }),
+            programs,
             layout: Layout::new(&options.root_dir, Arc::new(KernelMounts)),
             cgroups: options
                 .cgroups_per_qos
                 .then(|| Cgroups::new(hierarchies(), &options.cgroup_root).with_driver(driver)),
-            puller: Puller::new(runtime.clone(), report.clone(), clock.clone()),
+            puller: Puller::new(runtime.clone(), report.clone(), clock.clone()).with(
+                options.images.parallel,
+                records,
+                providers,
+            ),
             settings: Settings {
                 node_ips: options.node_ips.clone(),
                 log_root: options.log_dir.clone(),
@@ -410,12 +448,22 @@ fn waits(client: &Client, node: &str, own: &Arc<OnceSlot>, clock: &SharedClock, 
 /// Asks the runtime who it is and what it holds, until it answers.
 async fn first_look(
     runtime: &Arc<dyn Runtime>,
+    options: &Options,
     clock: &SharedClock,
-) -> (Health, BTreeMap<String, crate::runtime::Summary>) {
+) -> (Health, BTreeMap<String, crate::runtime::Summary>, Records) {
     let mut failures = 0;
     loop {
-        match futures::future::try_join(runtime.health(), runtime.list()).await {
-            Ok(found) => return found,
+        let asked = async { tokio::try_join!(runtime.health(), runtime.list(), runtime.images()) };
+        match asked.await {
+            Ok((health, list, images)) => {
+                let policy = options.images.verification.clone();
+                let records = Records::open(&options.root_dir, policy.clone(), &images, clock.wall());
+                let records = records.unwrap_or_else(|error| {
+                    tracing::error!(%error, "who fetched which image is not known; it is kept in memory only");
+                    Records::in_memory(policy)
+                });
+                return (health, list, records);
+            }
             Err(error) => {
                 failures += 1;
                 tracing::info!(%error, "waiting for the container runtime");
@@ -522,6 +570,7 @@ async fn house_keeping(pods: Arc<Pods>, clock: SharedClock, all_shown: watch::Re
     loop {
         clock.sleep(ROTATE).await;
         pods.rotate_logs().await;
+        pods.limit_storage().await;
         if clock.now().since(swept) >= SWEEP && *all_shown.borrow() {
             swept = clock.now();
             pods.sweep().await;

@@ -5,6 +5,7 @@ mod chain;
 mod custom;
 mod figures;
 mod load;
+mod many;
 mod pods;
 mod process;
 mod rules;
@@ -95,6 +96,7 @@ async fn all(clock: &SharedClock, quick: bool, only_pods: bool, mut figures: Fig
     let pid = cluster.pid().context("the cluster runs")?;
     let quiet = Duration::from_secs(if quick { 10 } else { 60 });
     pods::run(&client, &socket, clock, rounds, bare, &mut figures).await.context("pods")?;
+    many::run(&client, &socket, clock, pid, quick, &mut figures).await.context("many pods")?;
     if only_pods {
         println!("{}", figures.table());
         return Ok(());
@@ -114,7 +116,7 @@ async fn all(clock: &SharedClock, quick: bool, only_pods: bool, mut figures: Fig
     load::beyond(&client, pid, clock, count, &mut figures).await.context("beyond")?;
     cluster.stop().await?;
     watch::run(clock, &watch::Extent::new(quick), &mut figures).await.context("watches")?;
-    let binary = std::fs::metadata(crate::tidy::root().join("target/release/pintle"))?.len();
+    let binary = std::fs::metadata(cluster.binary())?.len();
     let megabytes = binary as f64 / 1e6;
     figures.add("binary, stripped", format!("{megabytes:.1} MB"), "≤ 40 MB", Some(megabytes <= 40.0));
     println!("{}", figures.table());

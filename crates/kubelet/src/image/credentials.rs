@@ -6,6 +6,7 @@ use base64::Engine as _;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
+use super::matching::covers;
 use super::reference::Reference;
 
 #[derive(Deserialize)]
@@ -24,27 +25,64 @@ struct Entry {
     identity_token: String,
 }
 
+/// A way to fetch an image, and who may go it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Credential {
+    pub auth: v1::AuthConfig,
+    pub origin: Origin,
+}
+
+/// Where a credential came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The node has it: every pod on it may use what it fetches.
+    Node,
+    /// A pull secret; the hash is that of what is in it.
+    Secret { uid: String, namespace: String, name: String, hash: String },
+    /// A plugin gave it to a service account.
+    Account { uid: String, namespace: String, name: String },
+}
+
 /// The credentials to try for an image, the most specific first. A secret that cannot be read gives
 /// none: the image may not need it.
-pub fn fitting(secrets: &[&Secret], image: &Reference) -> Vec<v1::AuthConfig> {
-    let mut found: Vec<(usize, v1::AuthConfig)> = Vec::new();
-    for entry in secrets.iter().flat_map(|s| entries(s)) {
-        let (server, entry) = entry;
-        let Some(length) = covers(&server, image) else { continue };
-        let Some((username, password)) = user(&entry) else { continue };
-        let auth = v1::AuthConfig {
-            username,
-            password,
-            identity_token: entry.identity_token,
-            server_address: String::new(),
-            ..v1::AuthConfig::default()
-        };
-        if !found.iter().any(|(_, known)| *known == auth) {
-            found.push((length, auth));
+pub fn fitting(secrets: &[&Secret], image: &Reference) -> Vec<Credential> {
+    let mut found: Vec<(usize, Credential)> = Vec::new();
+    for (secret, (server, entry)) in secrets.iter().flat_map(|s| entries(s).into_iter().map(move |e| (*s, e))) {
+        if !covers(&server, image) {
+            continue;
         }
+        let Some((username, password)) = user(&entry) else { continue };
+        let auth =
+            v1::AuthConfig { username, password, identity_token: entry.identity_token, ..v1::AuthConfig::default() };
+        if found.iter().any(|(_, known)| known.auth == auth) {
+            continue;
+        }
+        let meta = &secret.metadata;
+        let text = |field: &Option<String>| field.clone().unwrap_or_default();
+        let origin = Origin::Secret {
+            uid: text(&meta.uid),
+            namespace: text(&meta.namespace),
+            name: text(&meta.name),
+            hash: hash(&auth),
+        };
+        found.push((server.len(), Credential { auth, origin }));
     }
     found.sort_by_key(|(length, _)| std::cmp::Reverse(*length));
     found.into_iter().map(|(_, auth)| auth).collect()
+}
+
+/// What tells one credential from another without telling it.
+fn hash(auth: &v1::AuthConfig) -> String {
+    // Lengths first, so that no two credentials are written alike.
+    let parts = [&auth.username, &auth.password, &auth.identity_token];
+    let text: String = parts.iter().map(|part| format!("{}:{part}", part.len())).collect();
+    sha256(text.as_bytes())
+}
+
+/// SHA-256 in hexadecimal.
+pub fn sha256(bytes: &[u8]) -> String {
+    use sha2::Digest as _;
+    sha2::Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn entries(secret: &Secret) -> Vec<(String, Entry)> {
@@ -71,27 +109,6 @@ fn user(entry: &Entry) -> Option<(String, String)> {
     Some((user.to_owned(), password.trim_end_matches('\0').to_owned()))
 }
 
-/// How many characters of a server entry cover the image; `None` when it is for another place.
-fn covers(server: &str, image: &Reference) -> Option<usize> {
-    let server = server.trim_start_matches("https://").trim_start_matches("http://").trim_end_matches('/');
-    // The name of the public registry's login endpoint.
-    let server = match server {
-        "index.docker.io/v1" | "index.docker.io" | "registry-1.docker.io" => "docker.io",
-        other => other,
-    };
-    let (host, path) = server.split_once('/').unwrap_or((server, ""));
-    let path = path.trim_start_matches("v1/").trim_start_matches("v2/");
-    let path = if path == "v1" || path == "v2" { "" } else { path };
-    let host_fits = match host.strip_prefix("*.") {
-        Some(tail) => image.host.split_once('.').is_some_and(|(_, rest)| rest == tail),
-        None => host == image.host,
-    };
-    let path_fits = path.is_empty()
-        || image.path == path
-        || image.path.strip_prefix(path).is_some_and(|rest| rest.starts_with('/'));
-    (host_fits && path_fits).then_some(server.len())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -102,7 +119,7 @@ mod tests {
         let encoded = base64::engine::general_purpose::STANDARD.encode(config.to_string());
         let secret = serde_json::from_value(json!({"data": {".dockerconfigjson": encoded}})).expect("a secret");
         let found = fitting(&[&secret], &parse(image).expect("a name"));
-        assert_eq!(found.iter().map(|a| a.username.as_str()).collect::<Vec<_>>(), users, "{image}");
+        assert_eq!(found.iter().map(|a| a.auth.username.as_str()).collect::<Vec<_>>(), users, "{image}");
     }
 
     #[test]
@@ -115,8 +132,31 @@ mod tests {
             "broken": {"auth": "%%%"}}});
         check(config.clone(), "nginx", &["hub"]);
         check(config.clone(), "reg.io/team/app:1", &["team", "host"]);
-        check(config.clone(), "reg.io/teams/app:1", &["host"]);
+        // As upstream: the path is a beginning, not a folder.
+        check(config.clone(), "reg.io/teams/app:1", &["team", "host"]);
         check(config.clone(), "eu.reg.io/x", &["any"]);
         check(config, "broken.io/x", &[]);
+    }
+
+    #[test]
+    fn old_configurations_and_where_they_are_from() {
+        let encoded = base64::engine::general_purpose::STANDARD.encode(json!({"reg.io": {"auth": "dTpw"}}).to_string());
+        let secret = |name: &str| {
+            serde_json::from_value::<Secret>(json!({"metadata": {"name": name, "namespace": "ns", "uid": "1"},
+                "type": "kubernetes.io/dockercfg", "data": {".dockercfg": encoded}}))
+            .expect("a secret")
+        };
+        let image = parse("reg.io/x").expect("a name");
+        let found = fitting(&[&secret("a"), &secret("b")], &image);
+        assert_eq!(found.len(), 1, "the same credential is tried once");
+        assert_eq!((found[0].auth.username.as_str(), found[0].auth.password.as_str()), ("u", "p"));
+        let Origin::Secret { name, hash: of, .. } = &found[0].origin else { panic!("{found:?}") };
+        assert_eq!((name.as_str(), of.len()), ("a", 64));
+        let auth = |user: &str, password: &str| v1::AuthConfig {
+            username: user.into(),
+            password: password.into(),
+            ..v1::AuthConfig::default()
+        };
+        assert_ne!(hash(&auth("ab", "c")), hash(&auth("a", "bc")));
     }
 }

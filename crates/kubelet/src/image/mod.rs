@@ -1,6 +1,10 @@
 //! Images: which one is meant, who may fetch it, whether and when it is fetched.
 
 pub mod credentials;
+pub mod matching;
 pub mod policy;
+pub mod provider;
 pub mod puller;
+pub mod records;
 pub mod reference;
+pub mod verify;

@@ -13,7 +13,11 @@ use stdx::clock::Instant;
 use stdx::{ClockExt, SharedClock};
 use tokio::sync::Semaphore;
 
+use super::credentials::{Credential, Origin};
 use super::policy::{Policy, Step, back_off_message, go_duration};
+use super::provider::Providers;
+use super::records::Records;
+use super::verify::Verification;
 use super::{credentials, reference};
 use crate::pod::BoundPod;
 use crate::report::Report;
@@ -78,14 +82,47 @@ pub struct Puller {
     runtime: Arc<dyn Runtime>,
     report: Arc<dyn Report>,
     clock: SharedClock,
+    /// How many fetches there are at a time.
+    parallel: usize,
     slots: Semaphore,
+    records: Records,
+    providers: Option<Providers>,
     busy: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 impl Puller {
     /// Nothing is being fetched yet.
     pub fn new(runtime: Arc<dyn Runtime>, report: Arc<dyn Report>, clock: SharedClock) -> Self {
-        Self { runtime, report, clock, slots: Semaphore::new(PARALLEL), busy: Mutex::default() }
+        let records = Records::in_memory(Verification::default());
+        let (slots, busy) = (Semaphore::new(PARALLEL), Mutex::default());
+        Self { runtime, report, clock, parallel: PARALLEL, slots, records, providers: None, busy }
+    }
+
+    /// The same with so many fetches at a time, who fetched what, and plugins that know credentials.
+    pub fn with(self, parallel: usize, records: Records, providers: Option<Providers>) -> Self {
+        let parallel = parallel.clamp(1, Semaphore::MAX_PERMITS);
+        Self { parallel, slots: Semaphore::new(parallel), records, providers, ..self }
+    }
+
+    /// What the pod may try to fetch the image with.
+    async fn credentials(&self, wish: &Wish<'_>, name: &str) -> Vec<Credential> {
+        let Ok(parsed) = reference::parse(name) else { return Vec::new() };
+        let secrets: Vec<&Secret> = wish.secrets.iter().map(|s| &**s).collect();
+        let mut found = credentials::fitting(&secrets, &parsed);
+        if let Some(providers) = &self.providers {
+            found.extend(providers.credentials(wish.pod, &parsed).await);
+        }
+        found
+    }
+
+    /// Whether the pod must fetch an image that is here, to show that it could.
+    async fn must_fetch(&self, wish: &Wish<'_>, name: &str, image: &Image) -> bool {
+        if let Some(answer) = self.records.must_fetch(name, &image.id, None) {
+            return answer;
+        }
+        let found = self.credentials(wish, name).await;
+        let origins: Vec<Origin> = found.into_iter().map(|c| c.origin).collect();
+        self.records.must_fetch(name, &image.id, Some(&origins)).unwrap_or(true)
     }
 
     /// Makes sure that a container's image is here.
@@ -133,6 +170,11 @@ impl Puller {
                 return Err(Problem { reason: "ImageInspectError", message: text, retry: self.soon() });
             }
         };
+        let present = match present {
+            // Who may not have it learns nothing of its being here.
+            Some(image) if policy != Policy::Always && self.must_fetch(wish, name, &image).await => None,
+            present => present,
+        };
         let remaining = wish.tries.lock().delays.remaining(&name.to_owned(), self.clock.now());
         match (policy.choose(present.is_some(), remaining), present) {
             (Step::Use, Some(image)) => {
@@ -178,11 +220,22 @@ impl Puller {
         (wish.progress)(None);
         let slot = self.slots.acquire().await;
         let begun = self.clock.now();
-        let pulled = self.fetch(wish, name).await;
+        let pulled = match self.records.begin(name) {
+            Ok(()) => {
+                let mut intent = Begun { records: &self.records, name, clock: &self.clock, done: false };
+                let pulled = self.fetch(wish, name).await;
+                intent.end(pulled.as_ref().ok().map(|(image, origin)| (image.id.as_str(), origin)));
+                pulled
+            }
+            Err(error) => {
+                let text = format!("Failed to record image pull intent for container image \"{given}\": {error}");
+                Err(crate::runtime::Error::Failed { code: "Internal", message: text })
+            }
+        };
         drop(slot);
         let now = self.clock.now();
         match pulled {
-            Ok(image) => {
+            Ok((image, _)) => {
                 let (took, with_wait) = (go_duration(now.since(begun)), go_duration(now.since(asked)));
                 let size = image.size;
                 let text = format!(
@@ -213,27 +266,29 @@ impl Puller {
         }
     }
 
-    /// Tries the credentials that fit, then none.
-    async fn fetch(&self, wish: &Wish<'_>, name: &str) -> RuntimeResult<Image> {
-        let secrets: Vec<&Secret> = wish.secrets.iter().map(|s| &**s).collect();
-        let fitting = reference::parse(name).map(|r| credentials::fitting(&secrets, &r)).unwrap_or_default();
-        let mut tries: Vec<Option<v1::AuthConfig>> = fitting.into_iter().map(Some).collect();
+    /// Tries the credentials that fit, or none when there are none; gives what fetched it, too.
+    async fn fetch(&self, wish: &Wish<'_>, name: &str) -> RuntimeResult<(Image, Origin)> {
+        let fitting = self.credentials(wish, name).await;
+        let mut tries: Vec<(Option<v1::AuthConfig>, Origin)> =
+            fitting.into_iter().map(|c| (Some(c.auth), c.origin)).collect();
         if tries.is_empty() {
-            tries.push(None);
+            tries.push((None, Origin::Node));
         }
         let mut result = Err(crate::runtime::Error::Unavailable(String::new()));
-        for auth in tries {
-            result = self.watched(self.runtime.pull(name, auth, Some(wish.sandbox.clone())), wish).await;
+        for (auth, origin) in tries {
+            let pulled = self.watched(self.runtime.pull(name, auth, Some(wish.sandbox.clone())), wish).await;
+            result = pulled.map(|id| (id, origin));
             if result.is_ok() {
                 break;
             }
         }
-        let id = result?;
+        let (id, origin) = result?;
         let found = self.runtime.image(&id).await?;
-        Ok(match found {
+        let image = match found {
             Some(image) => image,
             None => self.runtime.image(name).await?.unwrap_or(Image { id, ..Image::default() }),
-        })
+        };
+        Ok((image, origin))
     }
 
     /// Looks at the progress while a download runs. It is told only while it is the only one: the
@@ -246,10 +301,32 @@ impl Puller {
                 out = &mut download => return out,
                 () = self.clock.sleep(LOOK) => {}
             }
-            let alone = self.slots.available_permits() + 1 >= PARALLEL;
+            let alone = self.slots.available_permits() + 1 >= self.parallel;
             let bytes = if alone { self.runtime.downloading().await.ok().flatten() } else { None };
             (wish.progress)(bytes);
         }
+    }
+}
+
+/// A fetch that is under way. One that is given up has failed.
+struct Begun<'a> {
+    records: &'a Records,
+    name: &'a str,
+    clock: &'a SharedClock,
+    done: bool,
+}
+
+impl Begun<'_> {
+    fn end(&mut self, fetched: Option<(&str, &Origin)>) {
+        if !std::mem::replace(&mut self.done, true) {
+            self.records.end(self.name, fetched, self.clock.wall());
+        }
+    }
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        self.end(None);
     }
 }
 
@@ -316,6 +393,21 @@ mod tests {
             events(),
             ["Pulled [c] Container image \"x:1\" already present on machine and can be accessed by the pod"]
         );
+        // Another pod without the credentials that fetched it must fetch it itself.
+        let origin = Origin::Secret { uid: "u".into(), namespace: "n".into(), name: "s".into(), hash: "h".into() };
+        let id = puller.runtime.image("x:1").await.expect("asked").expect("there").id;
+        let guarded = Puller::new(Arc::new(fake.clone()), Arc::new(report.clone()), Arc::new(clock.clone()));
+        guarded.records.end("x:1", Some((&id, &origin)), jiff::Timestamp::UNIX_EPOCH);
+        guarded.ensure(&wish(0)).await.expect("fetched");
+        assert_eq!(events()[0], "Pulling [c] Pulling image \"x:1\"");
+        guarded.ensure(&wish(0)).await.expect("without credentials anybody may have it");
+        assert_eq!(events().len(), 1);
+        let hidden = Puller::new(Arc::new(fake.clone()), Arc::new(report.clone()), Arc::new(clock.clone()));
+        hidden.records.end("x:1", Some((&id, &origin)), jiff::Timestamp::UNIX_EPOCH);
+        let never = Wish { policy: Policy::Never, ..wish(0) };
+        let problem = hidden.ensure(&never).await.expect_err("not for this pod");
+        assert_eq!(problem.reason, "ErrImageNeverPull");
+        events();
         let problem = puller.ensure(&wish(1)).await.expect_err("no name");
         assert_eq!(problem.reason, "InvalidImageName");
         assert!(puller.busy.lock().is_empty());

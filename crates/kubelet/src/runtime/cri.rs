@@ -441,6 +441,17 @@ impl Runtime for CriRuntime {
         self.client.remove_image(id).await
     }
 
+    async fn written(&self, pod: &str) -> Result<BTreeMap<String, u64>> {
+        let filter = v1::ContainerStatsFilter { label_selector: by_uid(pod), ..Default::default() };
+        let mut out = BTreeMap::new();
+        for stats in self.client.list_container_stats(Some(filter)).await? {
+            let bytes = stats.writable_layer.and_then(|l| l.used_bytes).map_or(0, |v| v.value);
+            let name = stats.attributes.and_then(|a| a.labels.get(labels::CONTAINER_NAME).cloned());
+            *out.entry(name.unwrap_or_default()).or_default() += bytes;
+        }
+        Ok(out)
+    }
+
     async fn view(&self, image: &str, pod: &str, volume: &str) -> Result<Option<Vec<ViewMount>>> {
         self.views.view(&self.client, image, pod, volume).await
     }

@@ -270,6 +270,12 @@ pub trait Runtime: Send + Sync + 'static {
     /// Removes an image.
     async fn remove_image(&self, id: &str) -> Result<()>;
 
+    /// Bytes that each running container of a pod has written beside its volumes, by its name, where the
+    /// runtime tells.
+    async fn written(&self, _pod: &str) -> Result<BTreeMap<String, u64>> {
+        Ok(BTreeMap::new())
+    }
+
     /// What is to be mounted to see an image's files, read-only and held for that volume of a pod.
     /// `None` when the runtime mounts images into containers itself.
     async fn view(&self, _image: &str, _pod: &str, _volume: &str) -> Result<Option<Vec<ViewMount>>> {

@@ -96,6 +96,8 @@ pub struct Kubelet {
     /// is not named is not watched. Upstream's defaults unless given.
     #[arg(long, value_name = "SIGNAL<AMOUNT", value_parser = Thresholds::parse)]
     eviction_hard: Option<Thresholds>,
+    #[command(flatten)]
+    images: super::images::Images,
 }
 
 /// Runs the command.
@@ -143,6 +145,7 @@ pub async fn run(args: Kubelet, clock: SharedClock) -> Result<()> {
         max_pods: args.max_pods,
         allowed_unsafe_sysctls: args.allowed_unsafe_sysctls.clone(),
         thresholds: args.eviction_hard.unwrap_or_default(),
+        images: args.images.options()?,
         static_pods: static_pods::Options {
             path: args.pod_manifest_path.clone(),
             url,

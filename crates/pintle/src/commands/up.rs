@@ -76,6 +76,8 @@ pub struct Up {
     /// configuration].
     #[arg(long, value_name = "PATH")]
     pub pod_manifest_path: Option<PathBuf>,
+    #[command(flatten)]
+    pub images: super::images::Images,
     /// Do not merge a context `pintle` into your kubeconfig.
     #[arg(long)]
     pub no_user_kubeconfig: bool,

@@ -1,0 +1,123 @@
+//! Who may fetch an image, and who may use one that another pod has fetched. One cluster, real
+//! kubectl, a registry that asks who is there, and a plugin that knows.
+
+use std::os::unix::fs::PermissionsExt;
+
+use anyhow::{Context, Result, ensure};
+use e2e::cluster::{Cluster, guard};
+use e2e::registry::Registry;
+use e2e::{images, manifests};
+use serde_json::{Value, json};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn images_and_who_may_have_them() -> Result<()> {
+    let images = [images::busybox("secret:1")?, images::busybox("account:1")?, images::busybox("plugin:1")?];
+    let registry = Registry::start(&images).await?;
+    registry.admit_only("user", "pass word");
+    guard().await?;
+    let mut cluster = Cluster::prepare()?;
+    let (config, folder) = plugin(&cluster, &registry)?;
+    let flags = [
+        format!("--image-credential-provider-config={config}"),
+        format!("--image-credential-provider-bin-dir={folder}"),
+    ];
+    cluster.trust_registry(&registry)?;
+    cluster.up(&flags.iter().map(String::as_str).collect::<Vec<_>>()).await?;
+    only_who_could_fetch_may_use(&cluster, &registry).await.context("only who could fetch may use")?;
+    accounts_have_secrets(&cluster, &registry).await.context("accounts have secrets")?;
+    a_plugin_knows(&cluster, &registry).await.context("a plugin knows")
+}
+
+/// A plugin that knows the registry's user for one image only; it notes what it is asked.
+fn plugin(cluster: &Cluster, registry: &Registry) -> Result<(String, String)> {
+    let folder = cluster.root().join("plugins");
+    std::fs::create_dir_all(&folder)?;
+    let image = registry.reference("plugin");
+    let auth = json!({image.clone(): {"username": "user", "password": "pass word"}});
+    let answer = json!({"kind": "CredentialProviderResponse", "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
+        "cacheKeyType": "Image", "cacheDuration": "1h", "auth": auth});
+    let program = folder.join("knows");
+    std::fs::write(&program, format!("#!/bin/sh\ncat >> {}\necho '{answer}'\n", folder.join("asked").display()))?;
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755))?;
+    let config = json!({"kind": "CredentialProviderConfig", "apiVersion": "kubelet.config.k8s.io/v1", "providers": [
+        {"name": "knows", "apiVersion": "credentialprovider.kubelet.k8s.io/v1", "matchImages": [image],
+            "defaultCacheDuration": "1m"}]});
+    let path = cluster.root().join("plugins.json");
+    std::fs::write(&path, config.to_string())?;
+    Ok((path.display().to_string(), folder.display().to_string()))
+}
+
+fn pod(name: &str, image: &str, secret: Option<&str>, policy: &str) -> Value {
+    let secrets: Vec<Value> = secret.iter().map(|name| json!({"name": name})).collect();
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {
+        "terminationGracePeriodSeconds": 1, "imagePullSecrets": secrets, "containers": [{"name": "main",
+            "image": image, "imagePullPolicy": policy, "command": ["sleep", "1000"]}]}})
+}
+
+async fn login(cluster: &Cluster, registry: &Registry, name: &str, password: &str) -> Result<()> {
+    let (server, password) = (format!("--docker-server={}", registry.address), format!("--docker-password={password}"));
+    let args = ["create", "secret", "docker-registry", name, "--docker-username=user", &server, &password];
+    cluster.kubectl(&args).await.map(drop)
+}
+
+async fn ready(cluster: &Cluster, pod: &str) -> Result<()> {
+    cluster.kubectl(&["wait", "--for=condition=Ready", &format!("pod/{pod}"), "--timeout=60s"]).await.map(drop)
+}
+
+/// The pod's container waits for one of these reasons, with that text.
+async fn waits(cluster: &Cluster, pod: &str, reasons: &[&str], text: &str) -> Result<()> {
+    cluster
+        .eventually(&format!("pod {pod} waits for its image"), || async {
+            let object = cluster.json(&["get", "pod", pod]).await?;
+            let waiting = object.pointer("/status/containerStatuses/0/state/waiting").cloned().unwrap_or_default();
+            let fits = reasons.iter().any(|r| waiting["reason"] == *r)
+                && waiting["message"].as_str().is_some_and(|m| m.contains(text));
+            ensure!(fits, "{:#}", object["status"]);
+            Ok(())
+        })
+        .await
+}
+
+async fn only_who_could_fetch_may_use(cluster: &Cluster, registry: &Registry) -> Result<()> {
+    let image = registry.reference("secret:1");
+    let apply = |object: Value| async move { cluster.apply(&object.to_string()).await };
+    login(cluster, registry, "right", "pass word").await?;
+    login(cluster, registry, "wrong", "guessed").await?;
+    let unpulled = ["ErrImagePull", "ImagePullBackOff"];
+    apply(pod("nobody", &image, None, "IfNotPresent")).await?;
+    waits(cluster, "nobody", &unpulled, "failed to pull and unpack image").await?;
+    apply(pod("somebody", &image, Some("right"), "IfNotPresent")).await?;
+    ready(cluster, "somebody").await?;
+    // The image is here now: that is nobody's business who could not fetch it.
+    apply(pod("guesser", &image, Some("wrong"), "IfNotPresent")).await?;
+    waits(cluster, "guesser", &unpulled, "failed to pull and unpack image").await?;
+    apply(pod("never", &image, None, "Never")).await?;
+    waits(cluster, "never", &["ErrImageNeverPull"], "is not present with pull policy of Never").await?;
+    apply(pod("another", &image, Some("right"), "Never")).await?;
+    ready(cluster, "another").await?;
+    cluster.kubectl(&["delete", "pod", "nobody", "somebody", "guesser", "never", "another"]).await.map(drop)
+}
+
+async fn accounts_have_secrets(cluster: &Cluster, registry: &Registry) -> Result<()> {
+    cluster.kubectl(&["create", "serviceaccount", "puller"]).await?;
+    let patch = "{\"imagePullSecrets\":[{\"name\":\"right\"}]}";
+    cluster.kubectl(&["patch", "serviceaccount", "puller", "-p", patch]).await?;
+    let mut object = pod("account", &registry.reference("account:1"), None, "Always");
+    object["spec"]["serviceAccountName"] = json!("puller");
+    cluster.apply(&object.to_string()).await?;
+    ready(cluster, "account").await?;
+    cluster.kubectl(&["delete", "pod", "account"]).await.map(drop)
+}
+
+async fn a_plugin_knows(cluster: &Cluster, registry: &Registry) -> Result<()> {
+    let image = registry.reference("plugin:1");
+    for name in ["plugged", "again"] {
+        cluster.apply(&manifests::script(name, &image, "exec sleep 1000")).await?;
+        ready(cluster, name).await?;
+    }
+    let asked = std::fs::read_to_string(cluster.root().join("plugins/asked"))?;
+    let request: Value = serde_json::from_str(&asked).context("one question, and its answer held")?;
+    ensure!(request["kind"] == "CredentialProviderRequest", "{asked}");
+    ensure!(request["image"] == registry.reference("plugin"), "{asked}");
+    cluster.kubectl(&["delete", "pod", "plugged", "again"]).await.map(drop)
+}
