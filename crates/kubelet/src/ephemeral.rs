@@ -12,8 +12,6 @@ use crate::volume::empty_dir;
 
 /// The resource that limits it.
 const RESOURCE: &str = "ephemeral-storage";
-/// Pods from this priority on are never evicted: the system's own.
-const CRITICAL: i32 = 2_000_000_000;
 
 /// What a pod uses, in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,9 +22,9 @@ pub struct Usage {
     pub containers: BTreeMap<String, u64>,
 }
 
-/// True for a pod that is held to a limit: only then is it worth looking.
+/// True for a pod that is held to a limit: only then is it worth looking. Critical pods never are.
 pub fn is_limited(pod: &BoundPod) -> bool {
-    if api::pod::priority(pod.object()) >= CRITICAL {
+    if pod.is_critical() {
         return false;
     }
     let volumes = pod.spec().volumes.iter().flatten().filter_map(|v| v.empty_dir.as_ref());
@@ -96,6 +94,7 @@ pub fn used(path: &Path) -> io::Result<u64> {
 mod tests {
     use super::*;
     use crate::pod::tests::pod;
+    use crate::static_pods::manifest;
     use serde_json::{Value, json};
 
     #[test]
@@ -133,7 +132,12 @@ mod tests {
         let text = "Container a exceeded its local ephemeral storage limit \"1Mi\". ";
         assert_eq!(exceeded(&pod(json!({"spec": spec})), &usage).as_deref(), Some(text));
         assert!(is_limited(&pod(json!({"spec": spec}))));
-        spec["priority"] = json!(CRITICAL);
+        let manifest = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [
+            {"name": "a", "image": "x", "resources": {"limits": {"ephemeral-storage": "1Mi"}}}]}});
+        let (text, origin) = (manifest.to_string(), manifest::Origin::File("/p.yaml".into()));
+        let read = manifest::parse(text.as_bytes(), &origin, "n", jiff::Timestamp::UNIX_EPOCH).expect("a pod");
+        assert!(read[0].is_static() && !is_limited(&read[0]), "static pods stay, though they have no priority");
+        spec["priority"] = json!(2_000_000_000);
         assert!(!is_limited(&pod(json!({"spec": spec}))), "the system's own stay");
         assert!(!is_limited(&pod(json!({"spec": {"containers": [{"name": "a"}]}}))));
     }
