@@ -47,6 +47,7 @@ pub mod cluster;
 pub mod config;
 pub mod container;
 pub mod context;
+pub mod durable;
 pub mod ephemeral;
 pub mod hook;
 pub mod image;

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use ::cri::v1;
 use parking_lot::Mutex;
 
+use crate::durable;
 use crate::pod::BoundPod;
 use crate::runtime::Features;
 
@@ -57,6 +58,7 @@ pub struct Blocks {
     /// Where the directories of pods are.
     pods: PathBuf,
     taken: Arc<Mutex<BTreeMap<String, u32>>>,
+    taking: Arc<Mutex<()>>,
 }
 
 impl Blocks {
@@ -69,7 +71,7 @@ impl Blocks {
         };
         let taken = entries.filter_map(|e| e.file_name().into_string().ok());
         let taken = taken.filter_map(|uid| read(&uid).map(|n| (uid, n))).collect();
-        Self { pods: pods.to_owned(), taken: Arc::new(Mutex::new(taken)) }
+        Self { pods: pods.to_owned(), taken: Arc::new(Mutex::new(taken)), taking: Arc::default() }
     }
 
     /// The block of a pod that has one.
@@ -77,19 +79,20 @@ impl Blocks {
         self.taken.lock().get(uid).copied().map(Block)
     }
 
-    /// The pod's block: the one it has, or the first that is free.
+    /// The pod's block: the one it has, or the first that is free. Blocks the thread: what is taken is
+    /// on disk first.
     pub fn take(&self, uid: &str) -> io::Result<Block> {
-        let mut taken = self.taken.lock();
-        if let Some(known) = taken.get(uid) {
-            return Ok(Block(*known));
+        // One at a time; who only asks does not wait for the disk.
+        let _one = self.taking.lock();
+        if let Some(known) = self.of(uid) {
+            return Ok(known);
         }
-        let used: std::collections::BTreeSet<u32> = taken.values().copied().collect();
+        let used: std::collections::BTreeSet<u32> = self.taken.lock().values().copied().collect();
         let free = (1..=LAST_BLOCK).find(|n| !used.contains(n));
         let free = free.ok_or_else(|| io::Error::other("no block of user ids is free"))?;
-        let directory = self.pods.join(uid);
-        std::fs::create_dir_all(&directory)?;
-        std::fs::write(directory.join(FILE), free.to_string())?;
-        taken.insert(uid.to_owned(), free);
+        // A block that is in use but not on disk would be another's after a restart.
+        durable::write(&self.pods.join(uid).join(FILE), free.to_string().as_bytes())?;
+        self.taken.lock().insert(uid.to_owned(), free);
         Ok(Block(free))
     }
 
@@ -113,9 +116,13 @@ mod tests {
         let host = |blocks: &Blocks, uid: &str| blocks.take(uid).expect("taken").mapping().host_id;
         assert_eq!([host(&blocks, "a"), host(&blocks, "b"), host(&blocks, "a")], [65_536, 131_072, 65_536]);
         std::fs::write(dir.path().join("b/users"), "0").expect("written");
+        std::fs::hard_link(dir.path().join("b/users"), dir.path().join("b/before")).expect("linked");
         let again = Blocks::open(dir.path());
         assert_eq!((again.of("a"), again.of("b")), (Some(Block(1)), None), "the node's own block is nobody's");
         assert_eq!(host(&again, "c"), 131_072);
+        assert_eq!(host(&again, "b"), 196_608);
+        let before = std::fs::read_to_string(dir.path().join("b/before")).expect("read");
+        assert_eq!(before, "0", "a file is replaced: one written in place is empty when power fails");
         again.give_back("a");
         assert_eq!(host(&again, "d"), 65_536);
     }

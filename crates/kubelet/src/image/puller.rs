@@ -16,12 +16,13 @@ use tokio::sync::Semaphore;
 use super::credentials::{Credential, Origin};
 use super::policy::{Policy, Step, back_off_message, go_duration};
 use super::provider::Providers;
-use super::records::Records;
+use super::records::{Begun, Records};
 use super::verify::Verification;
 use super::{credentials, reference};
+use crate::context::blocking;
 use crate::pod::BoundPod;
 use crate::report::Report;
-use crate::runtime::{Image, Result as RuntimeResult, Runtime};
+use crate::runtime::{Error, Image, Result as RuntimeResult, Runtime};
 
 /// Images fetched at a time.
 const PARALLEL: usize = 5;
@@ -85,7 +86,7 @@ pub struct Puller {
     /// How many fetches there are at a time.
     parallel: usize,
     slots: Semaphore,
-    records: Records,
+    records: Arc<Records>,
     providers: Option<Providers>,
     busy: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
 }
@@ -93,7 +94,7 @@ pub struct Puller {
 impl Puller {
     /// Nothing is being fetched yet.
     pub fn new(runtime: Arc<dyn Runtime>, report: Arc<dyn Report>, clock: SharedClock) -> Self {
-        let records = Records::in_memory(Verification::default());
+        let records = Arc::new(Records::in_memory(Verification::default()));
         let (slots, busy) = (Semaphore::new(PARALLEL), Mutex::default());
         Self { runtime, report, clock, parallel: PARALLEL, slots, records, providers: None, busy }
     }
@@ -101,7 +102,7 @@ impl Puller {
     /// The same with so many fetches at a time, who fetched what, and plugins that know credentials.
     pub fn with(self, parallel: usize, records: Records, providers: Option<Providers>) -> Self {
         let parallel = parallel.clamp(1, Semaphore::MAX_PERMITS);
-        Self { parallel, slots: Semaphore::new(parallel), records, providers, ..self }
+        Self { parallel, slots: Semaphore::new(parallel), records: Arc::new(records), providers, ..self }
     }
 
     /// What the pod may try to fetch the image with.
@@ -220,16 +221,12 @@ impl Puller {
         (wish.progress)(None);
         let slot = self.slots.acquire().await;
         let begun = self.clock.now();
-        let pulled = match self.records.begin(name) {
-            Ok(()) => {
-                let mut intent = Begun { records: &self.records, name, clock: &self.clock, done: false };
-                let pulled = self.fetch(wish, name).await;
-                intent.end(pulled.as_ref().ok().map(|(image, origin)| (image.id.as_str(), origin)));
-                pulled
-            }
+        let (records, noted) = (self.records.clone(), name.to_owned());
+        let pulled = match blocking(move || records.begin(&noted)).await.and_then(|done| done) {
+            Ok(intent) => self.recorded(intent, self.fetch(wish, name).await).await,
             Err(error) => {
                 let text = format!("Failed to record image pull intent for container image \"{given}\": {error}");
-                Err(crate::runtime::Error::Failed { code: "Internal", message: text })
+                Err(Error::Failed { code: "Internal", message: text })
             }
         };
         drop(slot);
@@ -266,27 +263,51 @@ impl Puller {
         }
     }
 
+    /// Writes down what became of a fetch. Where nobody can say, its intent stays.
+    async fn recorded(
+        &self,
+        intent: Begun,
+        fetched: Result<(Image, Origin), Missed>,
+    ) -> RuntimeResult<(Image, Origin)> {
+        let (known, out) = match fetched {
+            Ok(found) => (Some((found.0.id.clone(), found.1.clone())), Ok(found)),
+            Err(Missed { error, may_be_here: false }) => (None, Err(error)),
+            Err(Missed { error, may_be_here: true }) => return Err(error),
+        };
+        let (records, now) = (self.records.clone(), self.clock.wall());
+        let work = move || records.end(&intent, known.as_ref().map(|(id, origin)| (id.as_str(), origin)), now);
+        if let Err(error) = blocking(work).await {
+            tracing::warn!(%error, "what became of a fetch is not written down");
+        }
+        out
+    }
+
     /// Tries the credentials that fit, or none when there are none; gives what fetched it, too.
-    async fn fetch(&self, wish: &Wish<'_>, name: &str) -> RuntimeResult<(Image, Origin)> {
+    async fn fetch(&self, wish: &Wish<'_>, name: &str) -> Result<(Image, Origin), Missed> {
         let fitting = self.credentials(wish, name).await;
         let mut tries: Vec<(Option<v1::AuthConfig>, Origin)> =
             fitting.into_iter().map(|c| (Some(c.auth), c.origin)).collect();
         if tries.is_empty() {
             tries.push((None, Origin::Node));
         }
-        let mut result = Err(crate::runtime::Error::Unavailable(String::new()));
+        let mut result = Err(Error::Unavailable(String::new()));
+        let mut may_be_here = false;
         for (auth, origin) in tries {
             let pulled = self.watched(self.runtime.pull(name, auth, Some(wish.sandbox.clone())), wish).await;
             result = pulled.map(|id| (id, origin));
-            if result.is_ok() {
-                break;
+            match &result {
+                Ok(_) => break,
+                // Whoever did not hear the end of it may have had it all the same.
+                Err(Error::Unavailable(_) | Error::DeadlineExceeded(_)) => may_be_here = true,
+                Err(_) => {}
             }
         }
-        let (id, origin) = result?;
-        let found = self.runtime.image(&id).await?;
+        let (id, origin) = result.map_err(|error| Missed { error, may_be_here })?;
+        let here = |error| Missed { error, may_be_here: true };
+        let found = self.runtime.image(&id).await.map_err(here)?;
         let image = match found {
             Some(image) => image,
-            None => self.runtime.image(name).await?.unwrap_or(Image { id, ..Image::default() }),
+            None => self.runtime.image(name).await.map_err(here)?.unwrap_or(Image { id, ..Image::default() }),
         };
         Ok((image, origin))
     }
@@ -308,26 +329,11 @@ impl Puller {
     }
 }
 
-/// A fetch that is under way. One that is given up has failed.
-struct Begun<'a> {
-    records: &'a Records,
-    name: &'a str,
-    clock: &'a SharedClock,
-    done: bool,
-}
-
-impl Begun<'_> {
-    fn end(&mut self, fetched: Option<(&str, &Origin)>) {
-        if !std::mem::replace(&mut self.done, true) {
-            self.records.end(self.name, fetched, self.clock.wall());
-        }
-    }
-}
-
-impl Drop for Begun<'_> {
-    fn drop(&mut self) {
-        self.end(None);
-    }
+/// A fetch that brought nothing, as far as is known.
+struct Missed {
+    error: Error,
+    /// The image may have come nevertheless.
+    may_be_here: bool,
 }
 
 fn ready(image: Image) -> Ready {
@@ -397,16 +403,43 @@ mod tests {
         let origin = Origin::Secret { uid: "u".into(), namespace: "n".into(), name: "s".into(), hash: "h".into() };
         let id = puller.runtime.image("x:1").await.expect("asked").expect("there").id;
         let guarded = Puller::new(Arc::new(fake.clone()), Arc::new(report.clone()), Arc::new(clock.clone()));
-        guarded.records.end("x:1", Some((&id, &origin)), jiff::Timestamp::UNIX_EPOCH);
+        let noted = |records: &Records| {
+            records.end(&records.begin("x:1").expect("noted"), Some((&id, &origin)), jiff::Timestamp::UNIX_EPOCH);
+        };
+        noted(&guarded.records);
         guarded.ensure(&wish(0)).await.expect("fetched");
         assert_eq!(events()[0], "Pulling [c] Pulling image \"x:1\"");
         guarded.ensure(&wish(0)).await.expect("without credentials anybody may have it");
         assert_eq!(events().len(), 1);
         let hidden = Puller::new(Arc::new(fake.clone()), Arc::new(report.clone()), Arc::new(clock.clone()));
-        hidden.records.end("x:1", Some((&id, &origin)), jiff::Timestamp::UNIX_EPOCH);
+        noted(&hidden.records);
         let never = Wish { policy: Policy::Never, ..wish(0) };
         let problem = hidden.ensure(&never).await.expect_err("not for this pod");
         assert_eq!(problem.reason, "ErrImageNeverPull");
+        events();
+        // A fetch that is given up, or whose runtime is gone: who has no credentials must ask again.
+        let given_up = Puller::new(Arc::new(fake.clone()), Arc::new(report.clone()), Arc::new(clock.clone()));
+        let must = || given_up.records.must_fetch("x:1", &id, Some(&[]));
+        let always = Wish { policy: Policy::Always, ..wish(0) };
+        assert_eq!(must(), Some(false), "it was here before");
+        let door = fake.hold("pull");
+        {
+            let mut fetch = std::pin::pin!(given_up.ensure(&always));
+            while !fake.is_held("pull") {
+                assert!(futures::poll!(&mut fetch).is_pending());
+                tokio::task::yield_now().await;
+            }
+        }
+        assert_eq!(must(), Some(true), "it may come yet");
+        drop(door);
+        given_up.ensure(&always).await.expect("fetched");
+        assert_eq!(must(), Some(false), "anybody could");
+        let gone = Puller::new(Arc::new(fake.clone()), Arc::new(report.clone()), Arc::new(clock.clone()));
+        fake.fail("pull", Error::Unavailable("gone".into()));
+        gone.ensure(&always).await.expect_err("no runtime");
+        assert_eq!(gone.records.must_fetch("x:1", &id, Some(&[])), Some(true));
+        fake.mend("pull");
+        tries.lock().delays.forget(&"x:1".to_owned());
         events();
         let problem = puller.ensure(&wish(1)).await.expect_err("no name");
         assert_eq!(problem.reason, "InvalidImageName");

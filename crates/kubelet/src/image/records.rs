@@ -6,9 +6,10 @@
 //! ```
 //!
 //! A fetch that had begun when the process ended may have come to its end: what it left counts as
-//! fetched by us, by nobody in particular. What cannot be read counts likewise.
+//! fetched by us, by nobody in particular. What cannot be read counts likewise. One that was given up
+//! may, too: until a later one of the same name succeeds, nobody has the image without fetching it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -19,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use super::credentials::{Origin, sha256};
 use super::reference;
 use super::verify::{Facts, Known, Verification, must_fetch};
+use crate::durable;
 use crate::runtime::Image;
 
 const VERSION: &str = "kubelet.config.k8s.io/v1beta1";
@@ -44,21 +46,34 @@ struct Intent {
 #[derive(Default)]
 struct State {
     pulled: HashMap<String, Record>,
-    /// Names that are being fetched, and by how many.
-    pulling: HashMap<String, usize>,
+    /// Names whose fetches have begun and are not known to have ended, with those fetches' numbers.
+    pulling: HashMap<String, BTreeSet<u64>>,
+    /// The number of the next fetch.
+    next: u64,
 }
 
-/// The records.
+/// A fetch that has begun. One that is dropped without [`Records::end`] was given up: what became of
+/// it nobody knows, and its record stays.
+#[derive(Debug)]
+#[must_use]
+pub struct Begun {
+    name: String,
+    number: u64,
+}
+
+/// The records. What changes them blocks until it is on disk; what asks does not.
 pub struct Records {
     root: Option<PathBuf>,
     policy: Verification,
+    /// Held by the one that writes.
+    writing: Mutex<()>,
     state: Mutex<State>,
 }
 
 impl Records {
     /// Records in memory only, for a kubelet whose images nobody else may use without asking.
     pub fn in_memory(policy: Verification) -> Self {
-        Self { root: None, policy, state: Mutex::default() }
+        Self { root: None, policy, writing: Mutex::default(), state: Mutex::default() }
     }
 
     /// Those beneath `root`. `images` is what the runtime has now: records of others are dropped.
@@ -67,7 +82,7 @@ impl Records {
         for folder in ["pulling", "pulled"] {
             std::fs::create_dir_all(root.join(folder))?;
         }
-        let records = Self { root: Some(root.clone()), policy, state: Mutex::default() };
+        let records = Self { root: Some(root.clone()), ..Self::in_memory(policy) };
         for (path, bytes) in files(&root.join("pulled"))? {
             // One that cannot be read admits nobody: its image is found by its name below, or is
             // fetched anew by whoever wants it.
@@ -82,10 +97,10 @@ impl Records {
         }
         for (path, bytes) in files(&root.join("pulling"))? {
             let intent = serde_json::from_slice::<Intent>(&bytes).unwrap_or_default();
-            if let Some(image) = images.iter().find(|image| is_called(image, &intent.image)) {
-                records.note(&image.id, &intent.image, None, now);
+            let image = images.iter().find(|image| is_called(image, &intent.image));
+            if image.is_none_or(|image| records.note(&image.id, &intent.image, None, now)) {
+                durable::remove(&root.join("pulling").join(path))?;
             }
-            std::fs::remove_file(root.join("pulling").join(path))?;
         }
         Ok(records)
     }
@@ -107,15 +122,22 @@ impl Records {
     }
 
     /// A fetch begins: without this on disk it may not.
-    pub fn begin(&self, name: &str) -> io::Result<()> {
+    pub fn begin(&self, name: &str) -> io::Result<Begun> {
+        let _one = self.writing.lock();
         let intent = Intent { kind: "ImagePullIntent".into(), api_version: VERSION.into(), image: name.to_owned() };
         self.write("pulling", name, &intent)?;
-        *self.state.lock().pulling.entry(name.to_owned()).or_default() += 1;
-        Ok(())
+        let mut state = self.state.lock();
+        let number = state.next;
+        state.next += 1;
+        state.pulling.entry(name.to_owned()).or_default().insert(number);
+        Ok(Begun { name: name.to_owned(), number })
     }
 
-    /// It has ended: with what image, and whose credentials fetched it.
-    pub fn end(&self, name: &str, fetched: Option<(&str, &Origin)>, now: Timestamp) {
+    /// It has ended: with what image, and whose credentials fetched it. One that succeeded settles
+    /// those before it that were given up.
+    pub fn end(&self, begun: &Begun, fetched: Option<(&str, &Origin)>, now: Timestamp) {
+        let (name, number) = (begun.name.as_str(), begun.number);
+        let _one = self.writing.lock();
         if let Some((id, origin)) = fetched {
             if !self.note(id, name, Some(origin), now) {
                 // The intent stays, and says so to the next process.
@@ -123,39 +145,39 @@ impl Records {
             }
         }
         let mut state = self.state.lock();
-        let left = state.pulling.get_mut(name).map(|n| {
-            *n = n.saturating_sub(1);
-            *n
-        });
-        if left.is_none_or(|n| n == 0) {
+        if let Some(left) = state.pulling.get_mut(name) {
+            left.retain(|other| *other > number || (fetched.is_none() && *other < number));
+            if !left.is_empty() {
+                return;
+            }
             state.pulling.remove(name);
-            drop(state);
-            if let Some(root) = &self.root {
-                let path = root.join("pulling").join(format!("sha256-{}", sha256(name.as_bytes())));
-                if let Err(error) = std::fs::remove_file(path) {
-                    tracing::warn!(name, %error, "the intent to fetch an image is not removed");
-                }
+        }
+        drop(state);
+        if let Some(root) = &self.root {
+            let path = root.join("pulling").join(format!("sha256-{}", sha256(name.as_bytes())));
+            if let Err(error) = durable::remove(&path) {
+                tracing::warn!(name, %error, "the intent to fetch an image is not removed");
             }
         }
     }
 
     /// Notes who could fetch an image. False when that is not on disk.
     fn note(&self, id: &str, name: &str, origin: Option<&Origin>, now: Timestamp) -> bool {
-        let mut state = self.state.lock();
-        let known = state.pulled.get(id);
-        let mut record = known.cloned().unwrap_or_default();
+        let known = self.state.lock().pulled.get(id).cloned();
+        let is_known = known.is_some();
+        let mut record = known.unwrap_or_default();
         let news = match origin {
             Some(origin) => record.credential_mapping.entry(bare(name)).or_default().merge(Known::of(origin)),
             None => false,
         };
-        if known.is_some() && !news {
+        if is_known && !news {
             return true;
         }
         (record.kind, record.api_version) = ("ImagePulledRecord".into(), VERSION.into());
         record.image_ref = id.to_owned();
         record.last_updated_time = Timestamp::from_second(now.as_second()).unwrap_or(now).to_string();
         let written = self.write("pulled", id, &record);
-        state.pulled.insert(id.to_owned(), record);
+        self.state.lock().pulled.insert(id.to_owned(), record);
         if let Err(error) = &written {
             tracing::warn!(image = id, %error, "who has fetched an image is not written down");
         }
@@ -165,9 +187,7 @@ impl Records {
     fn write(&self, folder: &str, key: &str, what: &impl Serialize) -> io::Result<()> {
         let Some(root) = &self.root else { return Ok(()) };
         let path = root.join(folder).join(format!("sha256-{}", sha256(key.as_bytes())));
-        let next = path.with_extension("next");
-        std::fs::write(&next, serde_json::to_vec(what)?)?;
-        std::fs::rename(next, path)
+        durable::write(&path, &serde_json::to_vec(what)?)
     }
 }
 
@@ -197,7 +217,7 @@ fn files(folder: &Path) -> io::Result<Vec<(String, Vec<u8>)>> {
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        if name.ends_with(".next") {
+        if name.ends_with(durable::UNFINISHED) {
             std::fs::remove_file(entry.path())?;
         } else {
             out.push((name, std::fs::read(entry.path())?));
@@ -228,10 +248,10 @@ mod tests {
         let records = open(&all);
         let ask = |r: &Records, mine: &[Origin]| r.must_fetch("reg.io/x:1", "sha256:1", Some(mine));
         assert_eq!(ask(&records, &[]), Some(false), "it was here before: for all");
-        records.begin("reg.io/x:1").expect("noted");
+        let begun = records.begin("reg.io/x:1").expect("noted");
         assert_eq!(ask(&records, &[]), Some(true), "it is being fetched");
-        records.end("reg.io/x:1", Some(("sha256:1", &secret())), now);
-        records.begin("half:1").expect("noted");
+        records.end(&begun, Some(("sha256:1", &secret())), now);
+        let _given_up = records.begin("half:1").expect("noted");
         drop(records);
         let records = open(&all);
         assert_eq!((ask(&records, &[]), ask(&records, &[secret()])), (Some(true), Some(false)));
@@ -246,6 +266,30 @@ mod tests {
         let records = open(&all[..1]);
         assert_eq!(ask(&records, &[secret()]), Some(true));
         assert_eq!(std::fs::read_dir(root.path().join("image_manager/pulled")).expect("read").count(), 1);
+    }
+
+    #[test]
+    fn what_was_given_up_is_nobodys_until_it_is_fetched() {
+        let root = tempfile::tempdir().expect("a directory");
+        let now = Timestamp::UNIX_EPOCH;
+        let all = [image("sha256:1", "reg.io/x:1")];
+        let records = Records::open(root.path(), Verification::default(), &all, now).expect("opened");
+        let ask = |mine: &[Origin]| records.must_fetch("reg.io/x:1", "sha256:1", Some(mine));
+        let intents = || std::fs::read_dir(root.path().join("image_manager/pulling")).expect("read").count();
+        let begin = || records.begin("reg.io/x:1").expect("noted");
+        drop(begin());
+        // Another's failure says nothing about the one that was given up.
+        records.end(&begin(), None, now);
+        assert_eq!((ask(&[]), intents()), (Some(true), 1));
+        let (second, third) = (begin(), begin());
+        records.end(&second, Some(("sha256:1", &secret())), now);
+        assert_eq!((ask(&[]), ask(&[secret()]), intents()), (Some(true), Some(false), 1), "the third goes on");
+        records.end(&third, None, now);
+        assert_eq!((ask(&[]), ask(&[secret()]), intents()), (Some(true), Some(false), 0));
+        // A failure of one that nobody else tries leaves what was here before as it was.
+        let (other, id) = ("reg.io/y:1", "sha256:2");
+        records.end(&records.begin(other).expect("noted"), None, now);
+        assert_eq!(records.must_fetch(other, id, Some(&[])), Some(false));
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! Who this node is: chosen once, kept on disk, and stronger than a later hostname or address.
 
-use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{self, Read};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use stdx::Rng;
+
+use crate::durable;
 
 /// The file under the kubelet's root.
 const FILE: &str = "node.json";
@@ -52,13 +53,7 @@ impl Identity {
         if std::fs::read(&path).is_ok_and(|old| old == text) {
             return Ok(());
         }
-        std::fs::create_dir_all(root)?;
-        let new = root.join(format!("{FILE}.new"));
-        let mut file = std::fs::OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&new)?;
-        file.write_all(&text)?;
-        file.sync_all()?;
-        std::fs::rename(&new, &path)?;
-        std::fs::File::open(root)?.sync_all()
+        durable::write(&path, &text)
     }
 }
 

@@ -10,6 +10,7 @@ use machinery::quantity::Quantity;
 use serde::{Deserialize, Serialize};
 
 use super::change::Actuated;
+use crate::durable;
 use crate::pod::{BoundPod, is_restartable_init};
 
 /// The file in the pod's directory.
@@ -92,12 +93,9 @@ impl Record {
             .ok()
     }
 
-    /// Writes the record, whole or not at all.
+    /// Writes the record, durably: whole or not at all.
     pub fn write(&self, directory: &Path) -> io::Result<()> {
-        std::fs::create_dir_all(directory)?;
-        let (file, new) = (directory.join(FILE), directory.join(format!("{FILE}.new")));
-        std::fs::write(&new, serde_json::to_vec(self).map_err(io::Error::other)?)?;
-        std::fs::rename(new, file)
+        durable::write(&directory.join(FILE), &serde_json::to_vec(self).map_err(io::Error::other)?)
     }
 }
 

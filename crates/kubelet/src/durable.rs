@@ -1,0 +1,70 @@
+//! Files that outlive a loss of power: what is written is whole or not there, and once it is written
+//! it stays. Everything here blocks.
+
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// What a file that is being written is called until it is whole: its name and this.
+pub const UNFINISHED: &str = ".new";
+
+/// Replaces the file at `path`, readable by this user alone, and makes the folders it is in.
+pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{} names no file", path.display())));
+    };
+    make_all(folder)?;
+    let mut unfinished = name.to_owned();
+    unfinished.push(UNFINISHED);
+    let new = folder.join(unfinished);
+    let mut file = std::fs::OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&new)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    std::fs::rename(&new, path)?;
+    sync(folder)
+}
+
+/// Removes a file; one that is not there is removed.
+pub fn remove(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Ok(()) => path.parent().map_or(Ok(()), sync),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes the folders that are missing, each written down in the one above.
+fn make_all(folder: &Path) -> io::Result<()> {
+    let missing: Vec<PathBuf> = folder.ancestors().take_while(|f| !f.is_dir()).map(Path::to_owned).collect();
+    for folder in missing.iter().rev() {
+        std::fs::create_dir_all(folder)?;
+        folder.parent().filter(|parent| !parent.as_os_str().is_empty()).map_or(Ok(()), sync)?;
+    }
+    Ok(())
+}
+
+fn sync(folder: &Path) -> io::Result<()> {
+    std::fs::File::open(folder)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_and_never_written_in_place() {
+        let root = tempfile::tempdir().expect("a directory");
+        let path = root.path().join("a/b/file");
+        write(&path, b"one").expect("written");
+        // What a reader has open, and what another name shows, is the old file.
+        std::fs::hard_link(&path, root.path().join("old")).expect("linked");
+        std::fs::write(root.path().join("a/b/file.new"), "half of what a process that ended wrote").expect("written");
+        write(&path, b"two").expect("written");
+        let read = |path: &Path| std::fs::read_to_string(path).expect("read");
+        assert_eq!((read(&path), read(&root.path().join("old"))), ("two".into(), "one".into()));
+        assert_eq!(std::fs::read_dir(root.path().join("a/b")).expect("read").count(), 1);
+        remove(&path).expect("removed");
+        remove(&path).expect("removed twice");
+        assert!(!path.exists());
+    }
+}
