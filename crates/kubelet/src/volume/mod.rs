@@ -8,6 +8,7 @@ pub mod files;
 pub mod holder;
 pub mod host_path;
 pub mod mounts;
+mod overlay;
 pub mod ownership;
 pub mod setup;
 pub mod source;

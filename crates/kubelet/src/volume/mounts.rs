@@ -2,11 +2,14 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
+
+use super::overlay;
 
 /// One line of the table of mounts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,12 +29,27 @@ impl Mounted {
     }
 }
 
-/// What volumes ask of the kernel.
+/// The top directory of a new file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Top {
+    pub mode: u32,
+    pub group: Option<u32>,
+}
+
+impl Top {
+    fn options(self) -> String {
+        let group = self.group.map(|group| format!(",gid={group}")).unwrap_or_default();
+        format!("mode={:04o}{group}", self.mode)
+    }
+}
+
+/// What volumes ask of the kernel. A file system in memory is complete from its first moment on, but
+/// for one bit of huge pages': that new files have the top's group.
 pub trait Mounts: Send + Sync + 'static {
     /// A file system in memory at `target`, which is never swapped out where the kernel can promise it.
-    fn tmpfs(&self, target: &Path, size: Option<u64>) -> io::Result<()>;
+    fn tmpfs(&self, target: &Path, size: Option<u64>, top: Top) -> io::Result<()>;
     /// A file system of huge pages of that many bytes at `target`.
-    fn huge_pages(&self, target: &Path, page: u64) -> io::Result<()>;
+    fn huge_pages(&self, target: &Path, page: u64, top: Top) -> io::Result<()>;
     /// What is open as `source` also at `target`.
     fn bind(&self, source: BorrowedFd<'_>, target: &Path) -> io::Result<()>;
     /// File systems of the runtime's own making at `target`: its kind, source and options.
@@ -88,11 +106,10 @@ impl KernelMounts {
 }
 
 impl Mounts for KernelMounts {
-    fn tmpfs(&self, target: &Path, size: Option<u64>) -> io::Result<()> {
-        let size = size.map(|s| format!(",size={s}")).unwrap_or_default();
-        let mount = |more: &str| {
-            Self::filesystem("tmpfs", "tmpfs", target, MountFlags::empty(), &format!("mode=0777{size}{more}"))
-        };
+    fn tmpfs(&self, target: &Path, size: Option<u64>, top: Top) -> io::Result<()> {
+        let (size, top) = (size.map(|s| format!(",size={s}")).unwrap_or_default(), top.options());
+        let mount =
+            |more: &str| Self::filesystem("tmpfs", "tmpfs", target, MountFlags::empty(), &format!("{top}{size}{more}"));
         match mount(",noswap") {
             // Kernels before 6.4 do not know the word.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => mount(""),
@@ -100,8 +117,11 @@ impl Mounts for KernelMounts {
         }
     }
 
-    fn huge_pages(&self, target: &Path, page: u64) -> io::Result<()> {
-        Self::filesystem("hugetlbfs", "nodev", target, MountFlags::empty(), &format!("pagesize={page}"))
+    fn huge_pages(&self, target: &Path, page: u64, top: Top) -> io::Result<()> {
+        let options = format!("{},pagesize={page}", top.options());
+        Self::filesystem("hugetlbfs", "nodev", target, MountFlags::empty(), &options)?;
+        // Its options know all of a mode but the bit that hands on the group.
+        std::fs::set_permissions(target, std::fs::Permissions::from_mode(top.mode))
     }
 
     fn bind(&self, source: BorrowedFd<'_>, target: &Path) -> io::Result<()> {
@@ -116,7 +136,12 @@ impl Mounts for KernelMounts {
             rustix::mount::mount_bind(source, target)?;
             return Ok(rustix::mount::mount_remount(target, flags, "")?);
         }
-        Self::filesystem(kind, source, target, flags, &data.join(","))
+        let all = data.join(",");
+        match kind {
+            _ if overlay::fits(&all) => Self::filesystem(kind, source, target, flags, &all),
+            "overlay" => overlay::mount(source, target, flags, &data),
+            _ => Err(overlay::too_long(kind, &all)),
+        }
     }
 
     fn unmount(&self, mount: &Mounted) -> io::Result<()> {
@@ -195,14 +220,26 @@ pub struct FakeMounts {
     mounted: std::sync::Arc<parking_lot::Mutex<Vec<Mounted>>>,
     /// What may not be unmounted: somebody uses it.
     pub busy: std::sync::Arc<parking_lot::Mutex<Vec<PathBuf>>>,
+    /// The next mount is made, and who wanted it does not live to see it.
+    pub dies: std::sync::Arc<std::sync::atomic::AtomicBool>,
 }
 
 #[cfg(test)]
 impl FakeMounts {
-    fn add(&self, target: &Path, kind: &str) {
+    fn add(&self, target: &Path, kind: &str) -> io::Result<()> {
         let mut mounted = self.mounted.lock();
         let id = mounted.iter().map(|m| m.id).max().unwrap_or(0) + 1;
         mounted.push(Mounted { id, path: target.to_owned(), kind: kind.to_owned() });
+        if self.dies.swap(false, std::sync::atomic::Ordering::SeqCst) {
+            return Err(io::Error::other("dead"));
+        }
+        Ok(())
+    }
+
+    fn top(target: &Path, top: Top) -> io::Result<()> {
+        // Only root may give files away.
+        let _ = std::os::unix::fs::chown(target, None, top.group);
+        std::fs::set_permissions(target, std::fs::Permissions::from_mode(top.mode))
     }
 
     /// What is mounted: kind and path beneath `root`.
@@ -214,24 +251,22 @@ impl FakeMounts {
 
 #[cfg(test)]
 impl Mounts for FakeMounts {
-    fn tmpfs(&self, target: &Path, size: Option<u64>) -> io::Result<()> {
-        self.add(target, &size.map_or("tmpfs".to_owned(), |s| format!("tmpfs={s}")));
-        Ok(())
+    fn tmpfs(&self, target: &Path, size: Option<u64>, top: Top) -> io::Result<()> {
+        Self::top(target, top)?;
+        self.add(target, &size.map_or("tmpfs".to_owned(), |s| format!("tmpfs={s}")))
     }
 
-    fn huge_pages(&self, target: &Path, page: u64) -> io::Result<()> {
-        self.add(target, &format!("hugetlbfs={page}"));
-        Ok(())
+    fn huge_pages(&self, target: &Path, page: u64, top: Top) -> io::Result<()> {
+        Self::top(target, top)?;
+        self.add(target, &format!("hugetlbfs={page}"))
     }
 
     fn bind(&self, _: BorrowedFd<'_>, target: &Path) -> io::Result<()> {
-        self.add(target, "bind");
-        Ok(())
+        self.add(target, "bind")
     }
 
     fn mount(&self, kind: &str, _: &str, target: &Path, _: &[String]) -> io::Result<()> {
-        self.add(target, kind);
-        Ok(())
+        self.add(target, kind)
     }
 
     fn unmount(&self, mount: &Mounted) -> io::Result<()> {
@@ -274,6 +309,27 @@ mod tests {
         let found: Vec<_> = parse(text, Path::new("/p")).into_iter().map(|m| (m.id, m.kind)).collect();
         assert_eq!(found, [(32, "bogus".into()), (31, "nfs4".into()), (30, "tmpfs".into())]);
         assert!(parse(text, Path::new("/p/v")).iter().all(|m| m.id == 32), "beneath, not at");
+    }
+
+    #[test]
+    fn tops_of_new_file_systems() {
+        assert_eq!(Top { mode: 0o1777, group: None }.options(), "mode=1777");
+        assert_eq!(Top { mode: 0o2770, group: Some(7) }.options(), "mode=2770,gid=7");
+    }
+
+    #[test]
+    #[ignore = "needs root"]
+    fn real_memory_is_the_groups_at_once() {
+        use std::os::unix::fs::MetadataExt;
+        let root = tempfile::tempdir().expect("a directory");
+        let target = root.path().join("v");
+        std::fs::create_dir(&target).expect("made");
+        KernelMounts.tmpfs(&target, Some(4096), Top { mode: 0o2770, group: Some(4711) }).expect("mounted");
+        let meta = std::fs::metadata(&target).expect("there");
+        for mount in KernelMounts.beneath(root.path()).expect("read") {
+            KernelMounts.unmount(&mount).expect("unmounted");
+        }
+        assert_eq!((meta.gid(), meta.permissions().mode() & 0o7777), (4711, 0o2770));
     }
 
     #[test]

@@ -12,6 +12,11 @@ const FILES: u32 = 0o660;
 const DIRECTORIES: u32 = 0o110 | SETGID;
 const SETGID: u32 = 0o2000;
 
+/// The mode of a directory that is the group's.
+pub const fn groups(mode: u32) -> u32 {
+    mode | FILES | DIRECTORIES
+}
+
 /// Gives all of a directory to the group. With `only_on_mismatch` a root that is as it should be
 /// stands for everything beneath it.
 pub fn give(root: &Path, group: u32, only_on_mismatch: bool) -> io::Result<()> {

@@ -10,6 +10,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use rustix::fs::{AtFlags, Mode};
 
 use super::beneath::Dir;
 use super::empty_dir::Medium;
-use super::mounts::{Mounted, Mounts};
+use super::mounts::{Mounted, Mounts, Top};
 use super::source::{Source, Wanted, kind};
 use super::{atomic, holder, host_path, ownership};
 
@@ -112,7 +113,7 @@ impl Layout {
             Source::Files { payload, private, .. } => {
                 self.directory(&path, 0o755).map_err(text)?;
                 if *private && !self.mounts.is_mounted(&path) {
-                    self.mounts.tmpfs(&path, None).map_err(text)?;
+                    self.mounts.tmpfs(&path, None, Top { mode: 0o777, group: None }).map_err(text)?;
                 }
                 atomic::write(&path, payload, version, owner.group).map(drop).map_err(text)
             }
@@ -130,24 +131,29 @@ impl Layout {
     }
 
     fn empty_dir(&self, path: &Path, medium: Medium, mode: u32, owner: Owner) -> io::Result<()> {
-        let on_disk = medium == Medium::Disk;
-        if path.is_dir() && (on_disk || self.mounts.is_mounted(path)) {
+        if path.is_dir() && (medium == Medium::Disk || self.mounts.is_mounted(path)) {
             // It is the pod's by now; nothing in it is touched again.
             return Ok(());
         }
-        // On disk it appears in its place only once it is as it should be: what is there is complete.
-        let made = if on_disk { path.with_file_name(format!("..{}", file_name(path))) } else { path.to_owned() };
+        // It appears in its place only once it is as it should be: what is there is complete.
+        let top = Top { mode: owner.group.map_or(mode, |_| ownership::groups(mode)), group: owner.group };
+        let made = match medium {
+            Medium::Disk => unfinished(path),
+            Medium::Memory { size } => {
+                std::fs::create_dir_all(path)?;
+                return self.mounts.tmpfs(path, size, top);
+            }
+            Medium::HugePages { page } => {
+                std::fs::create_dir_all(path)?;
+                return self.mounts.huge_pages(path, page, top);
+            }
+        };
         std::fs::create_dir_all(&made)?;
-        match medium {
-            Medium::Disk => {}
-            Medium::Memory { size } => self.mounts.tmpfs(path, size)?,
-            Medium::HugePages { page } => self.mounts.huge_pages(path, page)?,
-        }
         std::fs::set_permissions(&made, std::fs::Permissions::from_mode(mode))?;
         if let Some(group) = owner.group {
             ownership::give(&made, group, false)?;
         }
-        if on_disk { std::fs::rename(&made, path) } else { Ok(()) }
+        std::fs::rename(&made, path)
     }
 
     /// A directory of the node as a mount of the pod's own.
@@ -166,16 +172,32 @@ impl Layout {
         if !rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir() {
             return Err(format!("local volumes that are no directories are not supported by this kubelet: {at}"));
         }
-        let text = |error: io::Error| error.to_string();
-        self.directory(path, 0o750).map_err(text)?;
-        self.mounts.bind(std::os::fd::AsFd::as_fd(&open), path).map_err(text)?;
-        let Some(group) = owner.group else { return Ok(()) };
-        ownership::give(path, group, owner.only_on_mismatch).map_err(|e| {
-            // The next try finds it unmounted and begins anew.
-            let mounted = self.mounts.beneath(path.parent().unwrap_or(path)).unwrap_or_default();
-            mounted.iter().filter(|m| m.path == path).for_each(|m| drop(self.mounts.unmount(m)));
-            text(e)
-        })
+        self.bind_given(std::os::fd::AsFd::as_fd(&open), path, owner).map_err(|error| error.to_string())
+    }
+
+    /// Binds a directory at `path`, after it was given to the group: what is mounted there is complete.
+    fn bind_given(&self, source: BorrowedFd<'_>, path: &Path, owner: Owner) -> io::Result<()> {
+        if let Some(group) = owner.group {
+            // Through a mount of its own beside the place: what others have mounted within the source
+            // is no part of the volume and stays as it is.
+            let beside = unfinished(path);
+            self.unmount_at(&beside)?;
+            self.directory(&beside, 0o750)?;
+            self.mounts.bind(source, &beside)?;
+            let given = ownership::give(&beside, group, owner.only_on_mismatch);
+            let away = self.unmount_at(&beside).and_then(|()| std::fs::remove_dir(&beside));
+            if let Err(error) = away {
+                tracing::debug!(path = %beside.display(), %error, "a mount stays until its pod goes");
+            }
+            given?;
+        }
+        self.directory(path, 0o750)?;
+        self.mounts.bind(source, path)
+    }
+
+    fn unmount_at(&self, path: &Path) -> io::Result<()> {
+        let found = self.mounts.beneath(path.parent().unwrap_or(path))?;
+        found.iter().filter(|m| m.path == path).try_for_each(|m| self.mounts.unmount(m))
     }
 
     /// Binds a piece of a volume at `root` where the runtime can be pointed at it, whatever its path
@@ -194,9 +216,7 @@ impl Layout {
         };
         let target = self.pod(uid).join("volume-subpaths").join(volume).join(name);
         let parent = target.parent().unwrap_or(&target);
-        for old in self.mounts.beneath(parent)?.iter().filter(|m| m.path == target) {
-            self.mounts.unmount(old)?;
-        }
+        self.unmount_at(&target)?;
         let stat = rustix::fs::statat(&source, "", AtFlags::EMPTY_PATH)?;
         let is_dir = rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir();
         // What was bound before may have been a directory and be a file now, or the other way round.
@@ -283,8 +303,9 @@ impl Layout {
     }
 }
 
-fn file_name(path: &Path) -> String {
-    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+/// Where what is to be at `path` is made; no volume has such a name.
+fn unfinished(path: &Path) -> PathBuf {
+    path.with_file_name(format!("..{}", path.file_name().unwrap_or_default().to_string_lossy()))
 }
 
 #[cfg(test)]
@@ -380,6 +401,54 @@ mod tests {
         assert_eq!(mounts.list(root.path()), ["bind pods/u/volumes/kubernetes.io~local-volume/v"]);
         layout.remove("u").expect("removed");
         assert!(disk.is_dir());
+    }
+
+    #[test]
+    fn what_is_mounted_is_complete_whenever_the_kubelet_dies() {
+        let root = tempfile::tempdir().expect("a directory");
+        let (layout, mounts) = layout(root.path());
+        let disk = root.path().join("disk");
+        std::fs::create_dir(&disk).expect("made");
+        let own = std::os::unix::fs::MetadataExt::gid(&std::fs::metadata(&disk).expect("there"));
+        let owner = Owner { group: Some(own), only_on_mismatch: false };
+        let local = wanted(Source::Local { path: disk });
+        let path = layout.place("u", &local);
+        let dies = || mounts.dies.store(true, std::sync::atomic::Ordering::SeqCst);
+        dies();
+        layout.set_up("u", &local, "1", owner).expect_err("dead before it was given");
+        assert!(!layout.mounts.is_mounted(&path));
+        assert_eq!(mounts.list(root.path()), ["bind pods/u/volumes/kubernetes.io~local-volume/..v"]);
+        layout.set_up("u", &local, "1", owner).expect("made");
+        assert_eq!(mounts.list(root.path()), ["bind pods/u/volumes/kubernetes.io~local-volume/v"]);
+        assert!(!unfinished(&path).exists());
+        let memory = wanted(Source::Empty { medium: Medium::Memory { size: None }, mode: 0o777 });
+        dies();
+        layout.set_up("u", &memory, "1", owner).expect_err("dead as soon as it was mounted");
+        layout.set_up("u", &memory, "1", owner).expect("there");
+        assert_eq!(mode(&layout.place("u", &memory)), 0o2777);
+    }
+
+    #[test]
+    #[ignore = "needs root"]
+    fn real_local_volumes_are_given_without_what_others_mounted() {
+        use std::os::unix::fs::MetadataExt;
+        let root = tempfile::tempdir().expect("a directory");
+        let kernel = super::super::mounts::KernelMounts;
+        let layout = Layout::new(root.path(), Arc::new(kernel));
+        let disk = root.path().join("disk");
+        std::fs::create_dir_all(disk.join("other")).expect("made");
+        std::fs::write(disk.join("file"), "").expect("written");
+        kernel.tmpfs(&disk.join("other"), None, Top { mode: 0o700, group: None }).expect("mounted");
+        let owner = Owner { group: Some(4711), only_on_mismatch: true };
+        let local = wanted(Source::Local { path: disk.clone() });
+        layout.set_up("u", &local, "1", owner).expect("made");
+        let group = |path: PathBuf| std::fs::metadata(path).expect("there").gid();
+        let path = layout.place("u", &local);
+        let found = [group(path.join("file")), group(path.clone()), group(disk.join("other"))];
+        let mounted = kernel.beneath(&layout.pod("u")).expect("read");
+        layout.remove("u").expect("removed");
+        layout.unmount_at(&disk.join("other")).expect("unmounted");
+        assert_eq!((found, mounted.len(), disk.join("file").exists()), ([4711, 4711, 0], 1, true));
     }
 
     #[test]
