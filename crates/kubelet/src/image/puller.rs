@@ -118,12 +118,12 @@ impl Puller {
 
     /// Whether the pod must fetch an image that is here, to show that it could.
     async fn must_fetch(&self, wish: &Wish<'_>, name: &str, image: &Image) -> bool {
-        if let Some(answer) = self.records.must_fetch(name, &image.id, None) {
+        if let Some(answer) = self.records.must_fetch(name, image, None) {
             return answer;
         }
         let found = self.credentials(wish, name).await;
         let origins: Vec<Origin> = found.into_iter().map(|c| c.origin).collect();
-        self.records.must_fetch(name, &image.id, Some(&origins)).unwrap_or(true)
+        self.records.must_fetch(name, image, Some(&origins)).unwrap_or(true)
     }
 
     /// Makes sure that a container's image is here.
@@ -401,7 +401,8 @@ mod tests {
         );
         // Another pod without the credentials that fetched it must fetch it itself.
         let origin = Origin::Secret { uid: "u".into(), namespace: "n".into(), name: "s".into(), hash: "h".into() };
-        let id = puller.runtime.image("x:1").await.expect("asked").expect("there").id;
+        let image = puller.runtime.image("x:1").await.expect("asked").expect("there");
+        let id = image.id.clone();
         let guarded = Puller::new(Arc::new(fake.clone()), Arc::new(report.clone()), Arc::new(clock.clone()));
         let noted = |records: &Records| {
             records.end(&records.begin("x:1").expect("noted"), Some((&id, &origin)), jiff::Timestamp::UNIX_EPOCH);
@@ -419,7 +420,7 @@ mod tests {
         events();
         // A fetch that is given up, or whose runtime is gone: who has no credentials must ask again.
         let given_up = Puller::new(Arc::new(fake.clone()), Arc::new(report.clone()), Arc::new(clock.clone()));
-        let must = || given_up.records.must_fetch("x:1", &id, Some(&[]));
+        let must = || given_up.records.must_fetch("x:1", &image, Some(&[]));
         let always = Wish { policy: Policy::Always, ..wish(0) };
         assert_eq!(must(), Some(false), "it was here before");
         let door = fake.hold("pull");
@@ -437,7 +438,7 @@ mod tests {
         let gone = Puller::new(Arc::new(fake.clone()), Arc::new(report.clone()), Arc::new(clock.clone()));
         fake.fail("pull", Error::Unavailable("gone".into()));
         gone.ensure(&always).await.expect_err("no runtime");
-        assert_eq!(gone.records.must_fetch("x:1", &id, Some(&[])), Some(true));
+        assert_eq!(gone.records.must_fetch("x:1", &image, Some(&[])), Some(true));
         fake.mend("pull");
         tries.lock().delays.forget(&"x:1".to_owned());
         events();

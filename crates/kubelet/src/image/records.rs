@@ -110,12 +110,14 @@ impl Records {
     }
 
     /// Whether an image that is here must be fetched by who has these credentials, before it is used.
-    pub fn must_fetch(&self, name: &str, id: &str, credentials: Option<&[Origin]>) -> Option<bool> {
+    pub fn must_fetch(&self, name: &str, image: &Image, credentials: Option<&[Origin]>) -> Option<bool> {
         let state = self.state.lock();
-        let record = state.pulled.get(id);
+        let record = state.pulled.get(&image.id);
+        // Under whatever name it is asked for: it is here under that of the fetch, too.
+        let is_pulling = || state.pulling.keys().any(|pulling| pulling == name || is_called(image, pulling));
         let facts = Facts {
             name: &bare(name),
-            fetched_by_us: record.is_some() || state.pulling.contains_key(name),
+            fetched_by_us: record.is_some() || is_pulling(),
             known: record.map(|r| &r.credential_mapping),
         };
         must_fetch(&self.policy, &facts, credentials)
@@ -246,7 +248,7 @@ mod tests {
         let open = |images: &[Image]| Records::open(root.path(), Verification::default(), images, now).expect("opened");
         let all = [image("sha256:1", "reg.io/x:1"), image("sha256:2", "docker.io/library/half:1")];
         let records = open(&all);
-        let ask = |r: &Records, mine: &[Origin]| r.must_fetch("reg.io/x:1", "sha256:1", Some(mine));
+        let ask = |r: &Records, mine: &[Origin]| r.must_fetch("reg.io/x:1", &all[0], Some(mine));
         assert_eq!(ask(&records, &[]), Some(false), "it was here before: for all");
         let begun = records.begin("reg.io/x:1").expect("noted");
         assert_eq!(ask(&records, &[]), Some(true), "it is being fetched");
@@ -255,8 +257,8 @@ mod tests {
         drop(records);
         let records = open(&all);
         assert_eq!((ask(&records, &[]), ask(&records, &[secret()])), (Some(true), Some(false)));
-        assert_eq!(records.must_fetch("reg.io/y:1", "sha256:1", Some(&[secret()])), Some(true), "another name");
-        assert_eq!(records.must_fetch("half:1", "sha256:2", Some(&[])), Some(true), "a fetch that was broken off");
+        assert_eq!(records.must_fetch("reg.io/y:1", &all[0], Some(&[secret()])), Some(true), "another name");
+        assert_eq!(records.must_fetch("half:1", &all[1], Some(&[])), Some(true), "a fetch that was broken off");
         assert_eq!(std::fs::read_dir(root.path().join("image_manager/pulling")).expect("read").count(), 0);
         drop(records);
         // What the runtime no longer has is forgotten; what is damaged admits nobody.
@@ -274,22 +276,23 @@ mod tests {
         let now = Timestamp::UNIX_EPOCH;
         let all = [image("sha256:1", "reg.io/x:1")];
         let records = Records::open(root.path(), Verification::default(), &all, now).expect("opened");
-        let ask = |mine: &[Origin]| records.must_fetch("reg.io/x:1", "sha256:1", Some(mine));
+        let ask = |mine: &[Origin]| records.must_fetch("reg.io/x:1", &all[0], Some(mine));
         let intents = || std::fs::read_dir(root.path().join("image_manager/pulling")).expect("read").count();
         let begin = || records.begin("reg.io/x:1").expect("noted");
         drop(begin());
         // Another's failure says nothing about the one that was given up.
         records.end(&begin(), None, now);
         assert_eq!((ask(&[]), intents()), (Some(true), 1));
+        assert_eq!(records.must_fetch("reg.io/x@sha256:aa", &all[0], Some(&[])), Some(true), "another name of it");
         let (second, third) = (begin(), begin());
         records.end(&second, Some(("sha256:1", &secret())), now);
         assert_eq!((ask(&[]), ask(&[secret()]), intents()), (Some(true), Some(false), 1), "the third goes on");
         records.end(&third, None, now);
         assert_eq!((ask(&[]), ask(&[secret()]), intents()), (Some(true), Some(false), 0));
         // A failure of one that nobody else tries leaves what was here before as it was.
-        let (other, id) = ("reg.io/y:1", "sha256:2");
+        let other = "reg.io/y:1";
         records.end(&records.begin(other).expect("noted"), None, now);
-        assert_eq!(records.must_fetch(other, id, Some(&[])), Some(false));
+        assert_eq!(records.must_fetch(other, &image("sha256:2", other), Some(&[])), Some(false));
     }
 
     #[test]
