@@ -8,6 +8,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use rustix::process::{Pid, Signal};
 use stdx::{ClockExt, SharedClock};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 
@@ -51,9 +52,11 @@ impl Programs for HostPrograms {
     async fn run(&self, call: Call, limit: Duration) -> io::Result<Left> {
         let mut command = tokio::process::Command::new(&call.program);
         command.args(&call.args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command.kill_on_drop(true).current_dir(Path::new("/"));
+        // In a group of its own: what it starts itself, as `mount` does, ends with it.
+        command.kill_on_drop(true).current_dir(Path::new("/")).process_group(0);
         command.envs(&call.environment);
         let mut child = command.spawn()?;
+        let group = Group(child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw));
         let (input, output, errors) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let talk = async {
             let write = async {
@@ -68,12 +71,31 @@ impl Programs for HostPrograms {
             io::Result::Ok(Left { code: status.code(), output: output?, errors })
         };
         match self.clock.timeout(limit, talk).await {
-            Ok(done) => done,
-            Err(_) => {
-                // One that hangs in the kernel ends when the kernel lets it: nobody waits for that.
-                let _ = child.start_kill();
-                Err(io::Error::from(io::ErrorKind::TimedOut))
+            Ok(done) => {
+                group.ended();
+                done
             }
+            // One that hangs in the kernel ends when the kernel lets it: nobody waits for that.
+            Err(_) => Err(io::Error::from(io::ErrorKind::TimedOut)),
+        }
+    }
+}
+
+/// A program and what it started: all are killed when this is dropped before the program has ended.
+struct Group(Option<Pid>);
+
+impl Group {
+    /// The program was waited for: its number may be another's by now.
+    fn ended(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(group) = self.0 {
+            // That there is none left is as good.
+            let _ = rustix::process::kill_process_group(group, Signal::KILL);
         }
     }
 }
@@ -129,5 +151,34 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         let none = Call { program: "/no/such/program".into(), ..Call::default() };
         assert_eq!(host.run(none, limit).await.expect_err("no program").kind(), io::ErrorKind::NotFound);
+    }
+
+    /// `mount` starts `mount.nfs`, which must not mount anything once the pod is gone.
+    #[tokio::test]
+    async fn what_a_program_started_ends_with_it() {
+        let clock = RealClock::shared();
+        let host = HostPrograms { clock: clock.clone() };
+        let root = tempfile::tempdir().expect("a directory");
+        let path = root.path().join("id");
+        let script = format!("sleep 600 & echo $! > {0}.new; mv {0}.new {0}; wait", path.display());
+        let id = || std::fs::read_to_string(&path).ok().and_then(|t| t.trim().parse::<i32>().ok());
+        let runs = || {
+            let stat = std::fs::read_to_string(format!("/proc/{}/stat", id().expect("started"))).ok();
+            // Nobody may have waited for it yet.
+            stat.is_some_and(|s| !s.contains(") Z ") && !s.contains(") X "))
+        };
+        let dropped = tokio::spawn(async move { host.run(call(&script, ""), Duration::from_secs(600)).await });
+        let end = clock.now() + Duration::from_secs(20);
+        while id().is_none() {
+            assert!(clock.now() < end, "it starts");
+            clock.sleep(Duration::from_millis(5)).await;
+        }
+        assert!(runs());
+        dropped.abort();
+        assert!(dropped.await.expect_err("broken off").is_cancelled());
+        while runs() {
+            assert!(clock.now() < end, "it ends");
+            clock.sleep(Duration::from_millis(5)).await;
+        }
     }
 }
