@@ -1,14 +1,17 @@
 //! Disk that pods may use up: what a pod uses beyond its limits has it evicted.
 
 use std::collections::{BTreeMap, HashSet};
+use std::ffi::OsStr;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use machinery::quantity::{Quantity, canonical};
+use rustix::fs::{AtFlags, FileType};
 
 use crate::pod::{self, BoundPod};
+use crate::volume::beneath::Dir;
 use crate::volume::empty_dir;
+use crate::volume::walk::{Visitor, walk};
 
 /// The resource that limits it.
 const RESOURCE: &str = "ephemeral-storage";
@@ -64,30 +67,84 @@ pub fn exceeded(pod: &BoundPod, usage: &Usage) -> Option<String> {
     None
 }
 
-/// Bytes on disk beneath a path, each file once however many names it has; other file systems that
-/// are mounted there are not looked into. What vanishes meanwhile counts nothing.
-pub fn used(path: &Path) -> io::Result<u64> {
-    let root = match std::fs::symlink_metadata(path) {
-        Ok(root) => root,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
-        Err(error) => return Err(error),
-    };
-    let (mut total, mut seen, mut folders) = (root.blocks() * 512, HashSet::new(), vec![path.to_owned()]);
-    while let Some(folder) = folders.pop() {
-        let Ok(entries) = std::fs::read_dir(&folder) else { continue };
-        for entry in entries.flatten() {
-            // Of the entry itself: links are not followed.
-            let Ok(meta) = entry.metadata() else { continue };
-            if meta.dev() != root.dev() || (meta.nlink() > 1 && !meta.is_dir() && !seen.insert(meta.ino())) {
-                continue;
-            }
-            total += meta.blocks() * 512;
-            if meta.is_dir() {
-                folders.push(entry.path());
-            }
+/// So many files of a pod are counted in one look; more of them are not, whatever they hold.
+const MAX_FILES: u64 = 2_000_000;
+
+/// A look at what a pod has on disk.
+pub struct Look<S> {
+    is_stopped: S,
+    /// Files that may still be counted.
+    left: u64,
+    device: u64,
+    /// Device and inode of files with several names.
+    seen: HashSet<(u64, u64)>,
+    total: u64,
+}
+
+impl<S: Fn() -> bool> Look<S> {
+    /// A look that ends with an error once it is stopped.
+    pub fn new(is_stopped: S) -> Self {
+        Self { is_stopped, left: MAX_FILES, device: 0, seen: HashSet::new(), total: 0 }
+    }
+
+    /// There are more files than are counted: what is said to be used is the least that is.
+    pub fn is_full(&self) -> bool {
+        self.left == 0
+    }
+
+    /// Bytes on disk beneath a path, each file once however many names it has in what one look sees;
+    /// other file systems that are mounted there are not looked into. What vanishes meanwhile counts
+    /// nothing, and no link leads elsewhere.
+    pub fn used(&mut self, path: &Path) -> io::Result<u64> {
+        let top = match Dir::open(path) {
+            Ok(top) => top,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+            Err(error) => return Err(error),
+        };
+        self.total = 0;
+        self.device = top.id()?.0;
+        self.directory(&top)?;
+        match walk(&top, false, self) {
+            Err(error) if self.is_full() && error.kind() == io::ErrorKind::QuotaExceeded => {}
+            other => other?,
+        }
+        Ok(self.total)
+    }
+
+    fn count(&mut self, stat: &rustix::fs::Stat) {
+        let once = stat.st_nlink <= 1 || FileType::from_raw_mode(stat.st_mode).is_dir();
+        if stat.st_dev == self.device && (once || self.seen.insert((stat.st_dev, stat.st_ino))) {
+            let bytes = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512);
+            self.total = self.total.saturating_add(bytes);
         }
     }
-    Ok(total)
+}
+
+impl<S: Fn() -> bool> Visitor for Look<S> {
+    fn found(&mut self) -> io::Result<()> {
+        if (self.is_stopped)() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        if self.left == 0 {
+            return Err(io::ErrorKind::QuotaExceeded.into());
+        }
+        self.left -= 1;
+        Ok(())
+    }
+
+    fn file(&mut self, dir: &Dir, name: &OsStr) -> io::Result<()> {
+        match rustix::fs::statat(dir.fd(), name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT) {
+            Ok(stat) => self.count(&stat),
+            Err(rustix::io::Errno::NOENT) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    fn directory(&mut self, dir: &Dir) -> io::Result<()> {
+        self.count(&rustix::fs::fstat(dir.fd())?);
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -145,13 +202,29 @@ mod tests {
     #[test]
     fn files_count_once() {
         let root = tempfile::tempdir().expect("a directory");
-        let before = used(root.path()).expect("counted");
+        let used = |path: &Path| Look::new(|| false).used(path).expect("counted");
+        let before = used(root.path());
         std::fs::create_dir(root.path().join("d")).expect("made");
         std::fs::write(root.path().join("d/f"), vec![1; 100_000]).expect("written");
         std::fs::hard_link(root.path().join("d/f"), root.path().join("again")).expect("linked");
         std::os::unix::fs::symlink("/usr", root.path().join("out")).expect("linked");
-        let counted = used(root.path()).expect("counted") - before;
+        let counted = used(root.path()) - before;
         assert!((100_000..150_000).contains(&counted), "{counted}");
-        assert_eq!(used(&root.path().join("none")).expect("counted"), 0);
+        assert_eq!(used(&root.path().join("none")), 0);
+    }
+
+    #[test]
+    fn a_look_is_bounded_and_goes_as_deep_as_the_tree() {
+        let root = crate::volume::removal::tests::roomy();
+        let top = root.path().join("top");
+        std::fs::create_dir(&top).expect("made");
+        // Beyond what a path may be long.
+        crate::volume::removal::tests::deep(&top, 5000, &vec![1; 1 << 20]);
+        assert!(Look::new(|| false).used(&top).expect("counted") >= 1 << 20);
+        let mut few = Look { left: 100, ..Look::new(|| false) };
+        assert!(few.used(&top).expect("counted") < 1 << 20);
+        assert!(few.is_full());
+        assert_eq!(Look::new(|| true).used(&top).expect_err("stopped").kind(), io::ErrorKind::TimedOut);
+        Dir::open(root.path()).expect("opened").remove(OsStr::new("top")).expect("removed");
     }
 }

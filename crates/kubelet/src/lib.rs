@@ -69,6 +69,7 @@ pub mod status;
 pub mod sync;
 pub mod sysctl;
 pub mod unsupported;
+pub mod upkeep;
 pub mod users;
 pub mod volume;
 

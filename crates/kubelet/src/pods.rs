@@ -1,6 +1,8 @@
 //! All pods of the node: one task each, begun when the API server or the runtime shows a pod, ended
 //! when nothing of it is left.
 
+#[path = "pods_disk.rs"]
+mod disk;
 #[path = "pods_static.rs"]
 mod statics;
 
@@ -19,18 +21,15 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::admit;
 use crate::context::{Context, blocking};
-use crate::ephemeral;
 use crate::pod::BoundPod;
 use crate::runtime::Summary;
 use crate::sync::lifecycle::Cause;
 use crate::sync::mailbox::Mailbox;
 use crate::sync::worker::{View, Worker};
+use crate::volume::held::Holds;
 
 /// After a pod's task panicked, the next one begins this much later.
 const AFTER_PANIC: Duration = Duration::from_secs(1);
-
-/// What an evicted pod's containers have to end, in seconds.
-const EVICTION_GRACE: i64 = 1;
 
 /// A pod's task, from outside.
 struct Handle {
@@ -69,6 +68,8 @@ pub struct Pods {
     mirrors_due: Notify,
     /// The Node's uid; empty until it is registered.
     node_uid: RwLock<String>,
+    /// The uids of pods whose use of the disk is being looked at.
+    looks: Holds,
 }
 
 impl Pods {
@@ -85,6 +86,7 @@ impl Pods {
             statics: Mutex::default(),
             mirrors_due: Notify::new(),
             node_uid: RwLock::default(),
+            looks: Holds::default(),
         })
     }
 
@@ -265,96 +267,6 @@ impl Pods {
             .filter(|c| c.may_run() && !c.log_path.is_empty())
             .map(|c| (c.id.clone(), c.log_path.clone()))
             .collect()
-    }
-
-    /// Removes directories, cgroups and logs of pods that nobody knows. Only once the API server
-    /// has shown all pods and the runtime was listed.
-    pub async fn sweep(self: &Arc<Self>) {
-        let this = self.clone();
-        let work = move || {
-            let ctx = &this.ctx;
-            let mut vanished = Vec::new();
-            for uid in ctx.layout.found().into_iter().filter(|uid| !this.knows(uid)) {
-                vanished.push(uid.clone());
-                if let Err(error) = ctx.layout.remove(&uid) {
-                    tracing::warn!(uid, %error, "cannot remove the directory of a vanished pod");
-                }
-            }
-            if let Some(cgroups) = &ctx.cgroups {
-                for path in cgroups.collect(|uid| this.knows(uid)) {
-                    tracing::debug!(path, "the kernel still holds the cgroup of a vanished pod");
-                }
-            }
-            let logs = std::fs::read_dir(&ctx.settings.log_root).into_iter().flatten().flatten();
-            for entry in logs {
-                let name = entry.file_name().to_string_lossy().into_owned();
-                // namespace_name_uid, as upstream names them; anything else is not ours.
-                let mut parts = name.splitn(3, '_');
-                let uid = (parts.next(), parts.next(), parts.next()).2;
-                if uid.is_some_and(|uid| !this.knows(uid)) {
-                    if let Err(error) = std::fs::remove_dir_all(entry.path()) {
-                        tracing::warn!(path = %entry.path().display(), %error, "cannot remove the logs of a vanished pod");
-                    }
-                }
-            }
-            vanished
-        };
-        match blocking(work).await {
-            Ok(vanished) => {
-                for uid in vanished {
-                    if let Err(error) = self.ctx.runtime.remove_views(&uid).await {
-                        tracing::warn!(uid, %error, "images of a vanished pod are still held");
-                    }
-                }
-            }
-            Err(error) => tracing::warn!(%error, "sweep not completed"),
-        }
-    }
-
-    /// Evicts the pods that use more disk than they may.
-    pub async fn limit_storage(&self) {
-        for view in self.all() {
-            let pod = view.pod;
-            let ended = matches!(view.status.phase.as_deref(), Some("Succeeded" | "Failed"));
-            if ended || pod.is_deleted() || !ephemeral::is_limited(&pod) {
-                continue;
-            }
-            let Some(why) = self.storage_exceeded(&pod).await else { continue };
-            tracing::info!(pod = %pod.full_name(), why, "a pod uses more disk than it may; evicting it");
-            self.ctx.report.event(&pod, None, Type::Warning, "Evicted", why.clone());
-            let cause = Cause { reason: "Evicted".into(), message: why };
-            self.tell(&pod.uid, |mail| mail.put(|inbox| inbox.evict = Some((cause, EVICTION_GRACE))));
-        }
-    }
-
-    async fn storage_exceeded(&self, pod: &Arc<BoundPod>) -> Option<String> {
-        let (ctx, of) = (&self.ctx, pod.clone());
-        let (layout, logs) = (ctx.layout.clone(), ctx.log_directory(pod));
-        let work = move || {
-            let mut usage = ephemeral::Usage::default();
-            for volume in of.spec().volumes.iter().flatten().filter(|v| v.empty_dir.is_some()) {
-                let path = layout.volume(&of.uid, volume);
-                // What is in memory is none of the disk's.
-                if !layout.mounts.is_mounted(&path) {
-                    usage.volumes.insert(volume.name.clone(), ephemeral::used(&path)?);
-                }
-            }
-            for container in of.all_containers() {
-                usage.containers.insert(container.name.clone(), ephemeral::used(&logs.join(&container.name))?);
-            }
-            std::io::Result::Ok(usage)
-        };
-        let mut usage = match blocking(work).await.and_then(|done| done) {
-            Ok(usage) => usage,
-            Err(error) => {
-                tracing::warn!(pod = %pod.full_name(), %error, "what a pod uses of the disk is not known");
-                return None;
-            }
-        };
-        for (name, bytes) in ctx.runtime.written(&pod.uid).await.unwrap_or_default() {
-            *usage.containers.entry(name).or_default() += bytes;
-        }
-        ephemeral::exceeded(pod, &usage)
     }
 
     /// Rotates logs that have grown too large.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,6 +41,7 @@ use crate::static_pods::mirror::Mirrors;
 use crate::static_pods::{self, Sources};
 use crate::sync::crash;
 use crate::sysctl;
+use crate::upkeep;
 use crate::users::Blocks;
 use crate::volume::mounts::KernelMounts;
 use crate::volume::setup::Layout;
@@ -163,9 +164,6 @@ pub enum Error {
 }
 
 const RETRY: Policy = Policy { initial: Duration::from_millis(50), max: Duration::from_secs(2) };
-/// How often logs are looked at for their size, and vanished pods' leftovers for removal.
-const ROTATE: Duration = Duration::from_secs(10);
-const SWEEP: Duration = Duration::from_secs(300);
 
 /// Runs a kubelet until the stage stops. Pods run on. Without a client it runs static pods only.
 pub async fn run(
@@ -201,15 +199,15 @@ async fn serve(
     client: Option<Client>,
     clock: SharedClock,
     rng: Rng,
-    options: Options,
+    mut options: Options,
     stage: &Stage,
 ) -> Result<(), Error> {
     let disk = |what: &str| {
         let what = what.to_owned();
         move |error| Error::Disk { what, error }
     };
+    options.root_dir = settle(&options.root_dir).map_err(disk("the kubelet's directory"))?;
     let identity = Identity::open(&options.root_dir, &options.node_name, &rng).map_err(disk("the node's identity"))?;
-    std::fs::create_dir_all(options.root_dir.join("pods")).map_err(disk("the directory of pods"))?;
     std::fs::create_dir_all(&options.log_dir).map_err(disk("the directory of logs"))?;
     let places = facts::Places { root: "/".into(), data: options.root_dir.clone(), images: None };
     let machine = places.machine().map_err(disk("the machine"))?;
@@ -348,7 +346,10 @@ async fn serve(
         let (following, listing) = (stage.clone(), stage.clone());
         stage.spawn(async move { sources.run(following).await });
         stage.spawn(async move { relist.run(listing).await });
-        stage.run(house_keeping(pods.clone(), clock.clone(), all_shown.subscribe()));
+        // Each by itself: what hangs, as servers that have exports do, keeps nothing else waiting.
+        stage.run(upkeep::rotate(pods.clone(), clock.clone()));
+        stage.run(upkeep::limit_storage(pods.clone(), clock.clone()));
+        stage.run(upkeep::sweep(pods.clone(), clock.clone(), all_shown.subscribe()));
         Local { ctx, pods, read, all_shown }
     };
     let Some((client, cluster, _)) = server else {
@@ -390,6 +391,21 @@ async fn serve(
     tokio::try_join!(served, followed, kept).map(drop)
 }
 
+/// Makes the kubelet's directory; gives its path as the kernel tells it in its table of mounts, without
+/// links, wherever this process works from. What pods have is for nobody else to look at.
+fn settle(root: &Path) -> std::io::Result<PathBuf> {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::create_dir_all(root)?;
+    let root = std::fs::canonicalize(root)?;
+    let pods = root.join("pods");
+    std::fs::create_dir_all(&pods)?;
+    if std::fs::symlink_metadata(&pods)?.is_symlink() {
+        return Err(std::io::Error::other(format!("{} must be a directory, not a link", pods.display())));
+    }
+    std::fs::set_permissions(&pods, std::fs::Permissions::from_mode(0o750))?;
+    Ok(root)
+}
+
 /// What runs on the node whether there is an API server or not.
 struct Local {
     ctx: Arc<Context>,
@@ -410,7 +426,6 @@ impl Local {
         for (uid, summary) in self.pods.unclaimed() {
             self.pods.orphan(&uid, &summary);
         }
-        self.pods.sweep().await;
         // Nobody listening is no failure: the relist may have ended first.
         self.all_shown.send_replace(true);
     }
@@ -563,20 +578,6 @@ async fn follow_pods(
 
 /// Namespaces and names, and a bell.
 type Changed = (Mutex<std::collections::BTreeSet<(String, String)>>, Notify);
-
-/// Keeps logs from growing, and takes away what vanished pods left, once all that are wanted are known.
-async fn house_keeping(pods: Arc<Pods>, clock: SharedClock, all_shown: watch::Receiver<bool>) {
-    let mut swept = clock.now();
-    loop {
-        clock.sleep(ROTATE).await;
-        pods.rotate_logs().await;
-        pods.limit_storage().await;
-        if clock.now().since(swept) >= SWEEP && *all_shown.borrow() {
-            swept = clock.now();
-            pods.sweep().await;
-        }
-    }
-}
 
 async fn listen(
     client: &Client,

@@ -103,6 +103,47 @@ impl Case {
     }
 }
 
+/// The table of mounts holds no links: a path that does is found in it never.
+#[test]
+fn the_directory_is_where_the_kernel_says() {
+    use std::os::unix::fs::PermissionsExt;
+    let outer = tempfile::tempdir().expect("a directory");
+    let outer = outer.path().canonicalize().expect("there");
+    std::fs::create_dir_all(outer.join("disk/pods")).expect("made");
+    std::fs::set_permissions(outer.join("disk/pods"), std::fs::Permissions::from_mode(0o755)).expect("set");
+    std::os::unix::fs::symlink("disk", outer.join("link")).expect("linked");
+    assert_eq!(settle(&outer.join("link")).expect("made"), outer.join("disk"));
+    let mode = |path: &str| std::fs::metadata(outer.join(path)).expect("there").permissions().mode() & 0o7777;
+    assert_eq!(mode("disk/pods"), 0o750);
+    assert_eq!(settle(&outer.join("disk/../new/deep")).expect("made"), outer.join("new/deep"));
+    assert_eq!(mode("new/deep/pods"), 0o750);
+    std::fs::create_dir(outer.join("split")).expect("made");
+    std::os::unix::fs::symlink("../disk/pods", outer.join("split/pods")).expect("linked");
+    assert!(settle(&outer.join("split")).is_err(), "mounts beneath it would not be found");
+}
+
+/// What a pod has mounted behind a link is known as mounted, and is not removed.
+#[test]
+fn mounts_behind_a_link_are_known() {
+    let outer = tempfile::tempdir().expect("a directory");
+    std::fs::create_dir(outer.path().join("disk")).expect("made");
+    std::os::unix::fs::symlink("disk", outer.path().join("link")).expect("linked");
+    let layout = Layout::new(settle(&outer.path().join("link")).expect("made"), Arc::new(KernelMounts));
+    let (data, bound) = (outer.path().join("data"), layout.pod("u").join("v"));
+    std::fs::create_dir_all(&bound).expect("made");
+    std::fs::create_dir(&data).expect("made");
+    std::fs::write(data.join("precious"), "x").expect("written");
+    let source = rustix::fs::open(&data, rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).expect("opened");
+    if layout.mounts.bind(std::os::fd::AsFd::as_fd(&source), &bound).is_err() {
+        // Only root may mount.
+        assert!(!rustix::process::geteuid().is_root(), "root may mount");
+        return;
+    }
+    let is_known = layout.mounts.is_mounted(&bound);
+    layout.remove("u").expect("unmounted and removed");
+    assert!(is_known && data.join("precious").exists() && !layout.pod("u").exists());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_registers_runs_its_pod_survives_a_restart_and_ends_it() {
     let mut case = Case::new();

@@ -60,6 +60,27 @@ impl Dir {
         Ok(Self(rustix::fs::openat2(&self.0, path, DIRECTORY, Mode::empty(), within)?))
     }
 
+    /// The same, of this very mount: what is mounted on the way is `CrossesDevices`.
+    pub fn sub_here(&self, path: &Path) -> io::Result<Self> {
+        Ok(Self(open_here(self.fd(), path)?))
+    }
+
+    /// The directory that this one is in now.
+    pub fn parent(&self) -> io::Result<Self> {
+        Ok(Self(rustix::fs::openat(&self.0, "..", DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?))
+    }
+
+    /// The same directory, open once more.
+    pub fn again(&self) -> io::Result<Self> {
+        Ok(Self(self.0.try_clone()?))
+    }
+
+    /// Device and inode.
+    pub fn id(&self) -> io::Result<(u64, u64)> {
+        let stat = rustix::fs::fstat(&self.0)?;
+        Ok((stat.st_dev, stat.st_ino))
+    }
+
     /// Makes the directories of `path` that are missing, each resolved beneath this one.
     pub fn make_all(&self, path: &Path, mode: u32) -> io::Result<()> {
         let mut made = std::path::PathBuf::new();
@@ -123,38 +144,46 @@ impl Dir {
     /// Names in this directory, and whether each is a directory.
     pub fn list(&self) -> io::Result<Vec<(std::ffi::OsString, bool)>> {
         let mut out = Vec::new();
+        self.each(|name, is_dir| {
+            out.push((name.to_owned(), is_dir));
+            Ok(())
+        })?;
+        Ok(out)
+    }
+
+    /// Each name in this directory, and whether it is a directory.
+    pub fn each(&self, mut work: impl FnMut(&OsStr, bool) -> io::Result<()>) -> io::Result<()> {
         for entry in rustix::fs::Dir::read_from(&self.0)? {
             let entry = entry?;
-            let name = OsStr::from_bytes(entry.file_name().to_bytes()).to_owned();
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
             if name == "." || name == ".." {
                 continue;
             }
             let is_dir = match entry.file_type() {
-                FileType::Unknown => {
-                    let stat = rustix::fs::statat(&self.0, &name, AtFlags::SYMLINK_NOFOLLOW)?;
-                    FileType::from_raw_mode(stat.st_mode) == FileType::Directory
-                }
+                FileType::Unknown => match rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW) {
+                    Ok(stat) => FileType::from_raw_mode(stat.st_mode) == FileType::Directory,
+                    Err(rustix::io::Errno::NOENT) => continue,
+                    Err(error) => return Err(error.into()),
+                },
                 kind => kind == FileType::Directory,
             };
-            out.push((name, is_dir));
+            work(name, is_dir)?;
         }
-        Ok(out)
+        Ok(())
     }
 
-    /// Removes a name of this directory and all that is beneath it; a link is removed, not followed.
+    /// Removes a name of this directory and all that is beneath it; a link is removed, not followed, and
+    /// what is mounted is an error.
     pub fn remove(&self, name: &OsStr) -> io::Result<()> {
-        match rustix::fs::unlinkat(&self.0, name, AtFlags::empty()) {
-            Ok(()) | Err(rustix::io::Errno::NOENT) => return Ok(()),
-            Err(rustix::io::Errno::ISDIR | rustix::io::Errno::PERM) => {}
-            Err(error) => return Err(error.into()),
-        }
-        let sub = self.sub(Path::new(name))?;
-        for (child, _) in sub.list()? {
-            sub.remove(&child)?;
-        }
-        drop(sub);
-        Ok(rustix::fs::unlinkat(&self.0, name, AtFlags::REMOVEDIR)?)
+        super::removal::remove(self.fd(), name)
     }
+}
+
+/// Opens a directory beneath another and of the same mount, without following any link.
+pub(super) fn open_here(dir: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<OwnedFd> {
+    let links = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let within = ResolveFlags::BENEATH | ResolveFlags::NO_XDEV | links;
+    rustix::fs::openat2(dir, path, DIRECTORY, Mode::empty(), within)
 }
 
 /// Who owns what is written.

@@ -1,11 +1,13 @@
 //! Giving a volume to the pod's group, as `fsGroup` asks.
 
+use std::ffi::OsStr;
 use std::io;
 use std::path::Path;
 
 use rustix::fs::{AtFlags, FileType, Gid, Mode};
 
 use super::beneath::Dir;
+use super::walk::{Visitor, walk};
 
 /// What the group may do with files, and with directories on top.
 const FILES: u32 = 0o660;
@@ -28,32 +30,25 @@ pub fn give(root: &Path, group: u32, only_on_mismatch: bool) -> io::Result<()> {
         return Ok(());
     }
     // The root last: what was broken off half way is not taken for done.
-    beneath(&dir, group)?;
+    walk(&dir, true, &mut Give(group))?;
     change(&dir, Path::new(""), &stat, group)
 }
 
-fn beneath(dir: &Dir, group: u32) -> io::Result<()> {
-    for (name, is_dir) in dir.list()? {
-        let name = Path::new(&name);
-        if is_dir {
-            match dir.sub(name) {
-                Ok(sub) => {
-                    beneath(&sub, group)?;
-                    change(&sub, Path::new(""), &rustix::fs::fstat(sub.fd())?, group)?;
-                }
-                // It went, or became something else, which then is looked at as what it is.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
-            }
-            continue;
-        }
+/// Gives what it visits.
+struct Give(u32);
+
+impl Visitor for Give {
+    fn file(&mut self, dir: &Dir, name: &OsStr) -> io::Result<()> {
         match rustix::fs::statat(dir.fd(), name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => change(dir, name, &stat, group)?,
-            Err(rustix::io::Errno::NOENT) => {}
-            Err(error) => return Err(error.into()),
+            Ok(stat) => change(dir, Path::new(name), &stat, self.0),
+            Err(rustix::io::Errno::NOENT) => Ok(()),
+            Err(error) => Err(error.into()),
         }
     }
-    Ok(())
+
+    fn directory(&mut self, dir: &Dir) -> io::Result<()> {
+        change(dir, Path::new(""), &rustix::fs::fstat(dir.fd())?, self.0)
+    }
 }
 
 /// Changes one file of an open directory, or the directory itself (an empty name).
@@ -120,5 +115,21 @@ mod tests {
         assert_eq!(see("v/d/f"), (group, 0o600), "the root is as it should be");
         give(&root, group, false).expect("given");
         assert_eq!(see("v/d/f"), (group, 0o660));
+    }
+
+    /// Neither the stack nor the table of descriptors is as long as a path may be.
+    #[test]
+    fn a_tree_as_deep_as_it_likes_is_given() {
+        let outer = super::super::removal::tests::roomy();
+        let root = outer.path().join("v");
+        std::fs::create_dir(&root).expect("made");
+        super::super::removal::tests::deep(&root, 20_000, b"x");
+        give(&root, std::fs::metadata(&root).expect("there").gid(), false).expect("given");
+        let mut at = Dir::open(&root).expect("opened");
+        for _ in 0..20_000 {
+            at = at.sub(Path::new("d")).expect("opened");
+        }
+        assert_eq!(at.mode(Path::new("f")).expect("there"), 0o660);
+        Dir::open(outer.path()).expect("opened").remove(OsStr::new("v")).expect("removed");
     }
 }

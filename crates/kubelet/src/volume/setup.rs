@@ -9,7 +9,7 @@
 //! ```
 
 use std::collections::BTreeSet;
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -21,6 +21,7 @@ use rustix::fs::{AtFlags, Mode};
 
 use super::beneath::Dir;
 use super::empty_dir::Medium;
+use super::held::Holds;
 use super::mounts::{Mounted, Mounts, Top};
 use super::source::{Source, Wanted, kind};
 use super::{atomic, holder, host_path, ownership};
@@ -32,6 +33,11 @@ pub struct Layout {
     pub mounts: Arc<dyn Mounts>,
     /// Mounts that are being removed: one that hangs is not waited for twice.
     unmounting: Arc<Mutex<BTreeSet<PathBuf>>>,
+    /// The uids of pods in whose directories something is being made, maybe for nobody any more: they are
+    /// not removed meanwhile.
+    pub work: Holds,
+    /// The uids of pods whose directories are being removed: one at a time removes one.
+    removing: Holds,
 }
 
 /// What the pod's security context asks of its volumes.
@@ -51,6 +57,9 @@ pub enum RemoveError {
     /// The kernel has not answered about a mount since somebody began to remove it.
     #[error("{} hangs: the kernel does not end it", .0.display())]
     Hung(PathBuf),
+    /// Somebody began to remove it and has not come to an end.
+    #[error("{} is still being removed", .0.display())]
+    Removing(PathBuf),
     #[error("{}: {error}", .path.display())]
     Disk { path: PathBuf, error: io::Error },
 }
@@ -59,7 +68,7 @@ impl RemoveError {
     /// What stands in the way.
     pub fn path(&self) -> &Path {
         match self {
-            Self::Busy { path, .. } | Self::Hung(path) | Self::Disk { path, .. } => path,
+            Self::Busy { path, .. } | Self::Hung(path) | Self::Removing(path) | Self::Disk { path, .. } => path,
         }
     }
 }
@@ -67,7 +76,13 @@ impl RemoveError {
 impl Layout {
     /// Beneath `root`.
     pub fn new(root: impl Into<PathBuf>, mounts: Arc<dyn Mounts>) -> Self {
-        Self { root: root.into(), mounts, unmounting: Arc::default() }
+        Self {
+            root: root.into(),
+            mounts,
+            unmounting: Arc::default(),
+            work: Holds::default(),
+            removing: Holds::default(),
+        }
     }
 
     /// A pod's directory.
@@ -112,8 +127,12 @@ impl Layout {
             Source::Empty { medium, mode } => self.empty_dir(&path, *medium, *mode, owner).map_err(text),
             Source::Files { payload, private, .. } => {
                 self.directory(&path, 0o755).map_err(text)?;
-                if *private && !self.mounts.is_mounted(&path) {
-                    self.mounts.tmpfs(&path, None, Top { mode: 0o777, group: None }).map_err(text)?;
+                if *private {
+                    if !self.mounts.is_mounted(&path) {
+                        self.mounts.tmpfs(&path, None, Top { mode: 0o755, group: None }).map_err(text)?;
+                    }
+                    // Of the file system itself: an earlier kubelet left it to everybody.
+                    self.directory(&path, 0o755).map_err(text)?;
                 }
                 atomic::write(&path, payload, version, owner.group).map(drop).map_err(text)
             }
@@ -250,7 +269,8 @@ impl Layout {
         std::fs::create_dir_all(&dir)?;
         let path = dir.join("etc-hosts");
         // In place: containers have this very file mounted.
-        if std::fs::read_to_string(&path).is_ok_and(|old| old == text) {
+        // And they may have written anything there, of any length.
+        if is_text(&path, text) {
             return Ok(path);
         }
         std::fs::write(&path, text)?;
@@ -269,6 +289,7 @@ impl Layout {
         if let Some(left) = self.mounts.beneath(&dir).map_err(disk)?.into_iter().next() {
             return Err(RemoveError::Busy { path: left.path, by: String::new() });
         }
+        let Some(_alone) = self.removing.hold_alone(uid) else { return Err(RemoveError::Removing(dir)) };
         match Dir::open(&self.root.join("pods")) {
             Ok(pods) => pods.remove(std::ffi::OsStr::new(uid)).map_err(disk),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -306,6 +327,21 @@ impl Layout {
 /// Where what is to be at `path` is made; no volume has such a name.
 fn unfinished(path: &Path) -> PathBuf {
     path.with_file_name(format!("..{}", path.file_name().unwrap_or_default().to_string_lossy()))
+}
+
+/// The file holds exactly the text; no more of it is read than that takes.
+fn is_text(path: &Path, text: &str) -> bool {
+    let same = || -> io::Result<bool> {
+        let file = std::fs::File::open(path)?;
+        let len = text.len() as u64;
+        if file.metadata()?.len() != len {
+            return Ok(false);
+        }
+        let mut old = Vec::with_capacity(text.len());
+        file.take(len + 1).read_to_end(&mut old)?;
+        Ok(old == text.as_bytes())
+    };
+    same().unwrap_or(false)
 }
 
 #[cfg(test)]
@@ -365,6 +401,7 @@ mod tests {
             [secret("s"), of("m", Medium::Memory { size: Some(7) }), of("h", Medium::HugePages { page: 2 << 20 })];
         for round in ["1", "2"] {
             all.iter().for_each(|w| layout.set_up("u", w, round, Owner::default()).expect("made"));
+            assert_eq!(mode(&layout.place("u", &all[0])), 0o755, "the mount's own root, not only what it covers");
             let at = "pods/u/volumes/kubernetes.io~";
             assert_eq!(
                 mounts.list(root.path()),
@@ -470,5 +507,36 @@ mod tests {
         layout.unmounting.lock().clear();
         mounts.busy.lock().clear();
         layout.remove("u").expect("removed");
+    }
+
+    #[test]
+    fn one_removal_at_a_time() {
+        let root = tempfile::tempdir().expect("a directory");
+        let (layout, _) = layout(root.path());
+        std::fs::create_dir_all(layout.pod("u").join("x")).expect("made");
+        let other = layout.removing.hold_alone("u").expect("free");
+        assert!(matches!(layout.remove("u"), Err(RemoveError::Removing(_))));
+        assert!(layout.pod("u").join("x").exists());
+        drop(other);
+        layout.remove("u").expect("removed");
+    }
+
+    /// The pod may have made a terabyte of holes of it.
+    #[test]
+    fn hosts_are_what_they_should_be_however_long_they_are() {
+        let root = tempfile::tempdir().expect("a directory");
+        let (layout, _) = layout(root.path());
+        let path = layout.hosts("u", "a\n").expect("written");
+        let changed = || std::fs::metadata(&path).expect("there").modified().expect("known");
+        let before = changed();
+        layout.hosts("u", "a\n").expect("written");
+        assert_eq!(changed(), before);
+        let file = std::fs::OpenOptions::new().write(true).open(&path).expect("opened");
+        file.set_len(1 << 40).expect("a hole");
+        layout.hosts("u", "a\n").expect("written");
+        assert_eq!(std::fs::read_to_string(&path).expect("read"), "a\n");
+        std::fs::write(&path, "b\n").expect("written");
+        layout.hosts("u", "a\n").expect("written");
+        assert_eq!(std::fs::read_to_string(&path).expect("read"), "a\n");
     }
 }

@@ -67,7 +67,12 @@ impl Start {
         let view = self.ctx.runtime.view(&ready.reference, &self.pod.uid, volume).await;
         let Some(mounts) = view.map_err(|e| e.to_string())? else { return Ok(false) };
         let (layout, at) = (self.ctx.layout.clone(), made.host.clone());
-        let work = move || mounts.iter().try_for_each(|m| layout.mounts.mount(&m.kind, &m.source, &at, &m.options));
+        let held = layout.work.hold(&self.pod.uid);
+        let work = move || {
+            // To the end, even if nobody waits for that any more.
+            let _held = held;
+            mounts.iter().try_for_each(|m| layout.mounts.mount(&m.kind, &m.source, &at, &m.options))
+        };
         blocking(work).await.and_then(|done| done).map(|()| true).map_err(|e| e.to_string())
     }
 

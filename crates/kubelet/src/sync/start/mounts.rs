@@ -38,7 +38,10 @@ impl Start {
         let log_directory = ctx.log_directory(&pod).join(&spec.name);
         let (spec, ips) = (spec.clone(), pod_ips.to_vec());
         let unique = ctx.rng.below(u64::from(u32::MAX));
+        let held = layout.work.hold(&pod.uid);
         let work = move || {
+            // To the end, even if nobody waits for that any more.
+            let _held = held;
             let text = |error: std::io::Error| error.to_string();
             std::fs::create_dir_all(&log_directory).map_err(text)?;
             let mut out = Vec::new();

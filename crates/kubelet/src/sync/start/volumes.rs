@@ -135,7 +135,10 @@ impl Start {
             let text = "it is being looked at".to_owned();
             self.mail.activity(Some(Wait { code: "Mount", on: format!("volume {}", slow.shown), text }));
         }
+        let held = layout.work.hold(&uid);
         let work = move || {
+            // To the end, even if nobody waits for that any more.
+            let _held = held;
             let done = |w: &Wanted| (layout.place(&uid, w), layout.set_up(&uid, w, &version, owner));
             all.into_iter().map(|w| (done(&w), w)).collect::<Vec<_>>()
         };

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::Cause as WriteCause;
-use stdx::ClockExt;
 use stdx::clock::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -18,6 +17,7 @@ use crate::sync::mailbox::Mailbox;
 use crate::sync::plan::{Plan, Sandbox};
 use crate::sync::start::Start;
 use crate::sync::{stop, waits};
+use crate::volume::cleanup::{self, Problem};
 
 /// A start that was told to go no further has at least so long to end.
 const MIN_END: Duration = Duration::from_secs(2);
@@ -131,29 +131,13 @@ pub(super) fn deadline(ctx: &Context, pod: &BoundPod) -> Option<Instant> {
     Some(ctx.clock.now() + Duration::from_secs(seconds).saturating_sub(active.unwrap_or_default()))
 }
 
-/// Volumes that are not removed by then are said to hang; their removal goes on.
-const CLEAN_LIMIT: Duration = Duration::from_secs(30);
-
 /// Removes what a pod that ended had on the node beside its containers' records and logs.
 async fn clean(ctx: Arc<Context>, pod: Arc<BoundPod>, seen: Arc<PodState>, mail: Arc<Mailbox>) -> Result<(), String> {
     // Sandboxes that ended by themselves still hold their network.
     stop::sandboxes(&ctx, &seen).await.map_err(|e| e.to_string())?;
     ctx.cluster.release(&pod.uid);
     ctx.storage.release(&pod.uid);
-    let (layout, uid) = (ctx.layout.clone(), pod.uid.clone());
-    let removed = ctx.clock.timeout(CLEAN_LIMIT, blocking(move || layout.remove(&uid))).await;
-    let problem = match removed {
-        Ok(Ok(Ok(()))) => None,
-        Ok(Ok(Err(error))) => Some((error.path().display().to_string(), error.to_string())),
-        Ok(Err(error)) => Some((ctx.layout.pod(&pod.uid).display().to_string(), error.to_string())),
-        Err(_) => {
-            let path = ctx.layout.is_unmounting(&pod.uid).unwrap_or_else(|| ctx.layout.pod(&pod.uid));
-            let path = path.display().to_string();
-            let text = format!("{path} hangs: the kernel does not end it");
-            Some((path, text))
-        }
-    };
-    if let Some((path, text)) = problem {
+    if let Err(Problem { path, text }) = cleanup::clean(&ctx.clock, &ctx.layout, &pod.uid).await {
         mail.activity(Some(Wait { code: waits::UNMOUNT, on: path, text: text.clone() }));
         return Err(format!("volumes not removed: {text}"));
     }
