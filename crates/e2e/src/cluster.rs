@@ -207,7 +207,8 @@ impl Cluster {
     /// Runs kubectl and returns everything.
     pub async fn kubectl_output(&self, args: &[&str]) -> Result<Output> {
         let run = self.kubectl_command(args).output();
-        self.clock.timeout(PATIENCE * 2, run).await.with_context(|| format!("kubectl {args:?}"))?.map_err(Into::into)
+        let told = || format!("kubectl {args:?}; the log:\n{}", self.log_tail());
+        self.clock.timeout(PATIENCE * 2, run).await.with_context(told)?.map_err(Into::into)
     }
 
     /// Runs kubectl, which must succeed, and returns what it printed.
