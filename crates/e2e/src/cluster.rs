@@ -66,6 +66,10 @@ async fn default_interface() -> Option<String> {
     text.lines().skip(1).map(fields).find(|f| f.get(1).is_some_and(|d| d == "00000000"))?.into_iter().next()
 }
 
+/// How full the disk of the machine that tests is does not matter here: CI's had less than a gigabyte left
+/// after building, and every pod waited for it.
+pub const NEARLY_FULL_DISK: &str = "--eviction-hard=nodefs.available<32Mi,imagefs.available<32Mi";
+
 impl Cluster {
     /// Starts a cluster with extra flags and waits until its API answers.
     pub async fn start(flags: &[&str]) -> Result<Self> {
@@ -124,6 +128,7 @@ impl Cluster {
             .args(self.roots())
             .arg("--ready-file")
             .arg(&ready)
+            .arg(NEARLY_FULL_DISK)
             .args(flags)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)

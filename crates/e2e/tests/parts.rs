@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use anyhow::{Context, Result, bail, ensure};
-use e2e::cluster::{Cluster, guard};
+use e2e::cluster::{Cluster, NEARLY_FULL_DISK, guard};
 use e2e::registry::Registry;
 use e2e::{images, manifests, runtime};
 use host::reset::{self, Step};
@@ -83,7 +83,15 @@ async fn every_part_runs_alone() -> Result<()> {
             &cluster,
             "kubelet",
             "kubelet.kubeconfig",
-            &["--container-runtime-endpoint", &endpoint, "--root-dir", &root, "--pod-logs-dir", &logs, FULL_DISK],
+            &[
+                "--container-runtime-endpoint",
+                &endpoint,
+                "--root-dir",
+                &root,
+                "--pod-logs-dir",
+                &logs,
+                NEARLY_FULL_DISK,
+            ],
         )?,
         part(&cluster, "kube-proxy", "proxy.kubeconfig", &["--masquerade-egress"])?,
     ];
@@ -111,10 +119,6 @@ async fn clean(cluster: &Cluster) -> Result<()> {
     reset::apply(&Step::RemoveCgroup("/kubepods".into()))?;
     Ok(())
 }
-
-/// How full the disk of the machine that tests is does not matter here; alone a kubelet has upstream's
-/// thresholds, which are shares of it.
-const FULL_DISK: &str = "--eviction-hard=nodefs.available<64Mi,imagefs.available<64Mi";
 
 /// The node's name.
 const NODE: &str = "alone";
@@ -214,7 +218,7 @@ async fn the_api_server_runs_alone_beside_the_others() -> Result<()> {
     let parts = vec![
         part(&cluster, "kube-controller-manager", "controller-manager.kubeconfig", &["--root-ca-file", &ca])?,
         part(&cluster, "kube-scheduler", "scheduler.kubeconfig", &[])?,
-        part(&cluster, "kubelet", "kubelet.kubeconfig", &[kubelet.as_flattened(), &[FULL_DISK]].concat())?,
+        part(&cluster, "kubelet", "kubelet.kubeconfig", &[kubelet.as_flattened(), &[NEARLY_FULL_DISK]].concat())?,
         part(&cluster, "kube-proxy", "proxy.kubeconfig", &["--masquerade-egress", "--hostname-override", NODE])?,
     ];
     let works = async {
