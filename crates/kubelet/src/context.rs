@@ -168,7 +168,41 @@ impl Context {
     }
 }
 
+/// How much blocking work this thread's tasks wait for: while there is any, a test's clock stands still, or
+/// a busy machine would make a pod miss a deadline of an hour.
+#[cfg(test)]
+pub mod busy {
+    use std::cell::Cell;
+
+    thread_local! {
+        static WAITED_FOR: Cell<usize> = const { Cell::new(0) };
+    }
+
+    /// Work that is waited for.
+    pub struct Busy;
+
+    impl Busy {
+        pub fn enter() -> Self {
+            WAITED_FOR.set(WAITED_FOR.get() + 1);
+            Self
+        }
+    }
+
+    impl Drop for Busy {
+        fn drop(&mut self) {
+            WAITED_FOR.set(WAITED_FOR.get() - 1);
+        }
+    }
+
+    /// True while there is some.
+    pub fn is_any() -> bool {
+        WAITED_FOR.get() > 0
+    }
+}
+
 /// Runs blocking work beside the event loop; a panic in it is an error like any other.
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> std::io::Result<T> {
+    #[cfg(test)]
+    let _busy = busy::Busy::enter();
     tokio::task::spawn_blocking(work).await.map_err(std::io::Error::other)
 }

@@ -21,7 +21,7 @@ use super::worker::{View, Worker};
 use crate::cluster::{Cluster, Token};
 use crate::container::env::Objects;
 use crate::container::service_links::Service;
-use crate::context::{Context, Settings};
+use crate::context::{Context, Settings, busy};
 use crate::image::puller::Puller;
 use crate::pod::BoundPod;
 use crate::program::FakePrograms;
@@ -296,10 +296,14 @@ impl Sim {
                     return;
                 }
             }
-            // Blocking work runs on real threads: give it a moment of real time before virtual time moves.
+            // Blocking work runs on real threads, for which virtual time waits.
             real.sleep(Duration::from_micros(200)).await;
             if done(self) {
                 return;
+            }
+            if busy::is_any() {
+                assert!(real.now() < limit, "work without end before {what}");
+                continue;
             }
             if let Some(at) = self.clock.next_timer() {
                 self.clock.advance(at.since(self.clock.now()));
