@@ -1,7 +1,7 @@
 //! Mirror pods: objects in the API that show static pods. Their makers decide nothing by them: one that
 //! somebody deletes is made again, one whose pod is gone or another goes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +19,10 @@ use crate::pods::Pods;
 use crate::report::{Report, Wait};
 
 const RETRY: Policy = Policy { initial: Duration::from_millis(200), max: Duration::from_secs(30) };
+/// So long after somebody else took a mirror pod away there is none. Whoever deletes one and waits for its
+/// end looks it up, lists and then watches: one that is back in between is taken for the one that is to go
+/// (kubectl 1.32 then waits for ever).
+const ABSENCE: Duration = Duration::from_secs(1);
 
 /// One name that a static pod has, or had.
 #[derive(Clone, Debug)]
@@ -101,7 +105,52 @@ pub struct Mirrors {
     pub report: Arc<dyn Report>,
     pub clock: SharedClock,
     pub node_name: String,
-    failures: BTreeMap<(String, String), Failure>,
+    failures: BTreeMap<Key, Failure>,
+    absences: Absences,
+}
+
+/// A namespace and a name in it.
+type Key = (String, String);
+
+/// Which mirror pods others took away, and until when they stay away. Pure.
+#[derive(Debug, Default)]
+struct Absences {
+    /// Those that were shown, and that nobody was deleting.
+    shown: BTreeSet<Key>,
+    /// Made again not before.
+    until: BTreeMap<Key, Instant>,
+}
+
+impl Absences {
+    /// Looks at one; until when it is to stay away, where somebody else took it away.
+    fn observe(&mut self, key: &Key, state: &Mirrored, now: Instant) -> Option<Instant> {
+        let alive = state.shown.as_ref().is_some_and(|m| m.metadata.deletion_timestamp.is_none());
+        if alive {
+            self.until.remove(key);
+            self.shown.insert(key.clone());
+            return None;
+        }
+        if state.shown.is_some() || self.shown.contains(key) {
+            self.shown.remove(key);
+            self.until.entry(key.clone()).or_insert(now + ABSENCE);
+        }
+        let until = self.until.get(key).copied().filter(|until| now < *until);
+        if until.is_none() {
+            self.until.remove(key);
+        }
+        until
+    }
+
+    /// We take it away, or make it, ourselves.
+    fn ours(&mut self, key: &Key) {
+        self.shown.remove(key);
+        self.until.remove(key);
+    }
+
+    fn keep_only(&mut self, known: impl Fn(&Key) -> bool) {
+        self.shown.retain(&known);
+        self.until.retain(|key, _| known(key));
+    }
 }
 
 /// What went wrong last with one mirror pod.
@@ -121,14 +170,15 @@ impl Mirrors {
         clock: SharedClock,
         node_name: String,
     ) -> Self {
-        Self { pods, client, report, clock, node_name, failures: BTreeMap::new() }
+        Self { pods, client, report, clock, node_name, failures: BTreeMap::new(), absences: Absences::default() }
     }
 
     /// Keeps them until the stage stops.
     pub async fn run(mut self, stage: Stage) {
         let mut stopped = std::pin::pin!(stage.stopped());
         loop {
-            let again = self.failures.values().map(|f| f.until).min();
+            let absent = self.absences.until.values().copied();
+            let again = self.failures.values().map(|f| f.until).chain(absent).min();
             let clock = self.clock.clone();
             let time = async move {
                 match again {
@@ -152,13 +202,16 @@ impl Mirrors {
     /// Looks at every name once.
     async fn pass(&mut self) {
         let all = self.pods.mirrored();
-        self.failures.retain(|(ns, name), _| all.iter().any(|m| m.namespace == *ns && m.name == *name));
+        let known = |(ns, name): &Key| all.iter().any(|m| m.namespace == *ns && m.name == *name);
+        self.failures.retain(|key, _| known(key));
+        self.absences.keep_only(known);
         for state in all {
             let key = (state.namespace.clone(), state.name.clone());
+            let away = self.absences.observe(&key, &state, self.clock.now()).is_some();
             if self.failures.get(&key).is_some_and(|f| self.clock.now() < f.until) {
                 continue;
             }
-            match self.settle(state).await {
+            match self.settle(state, &key, away).await {
                 Ok(()) => drop(self.failures.remove(&key)),
                 Err(why) => {
                     let count = self.failures.get(&key).map_or(1, |f| f.count.saturating_add(1));
@@ -176,8 +229,8 @@ impl Mirrors {
         self.report.node_waits_beside("mirrors", waits.collect());
     }
 
-    /// Makes one as it should be.
-    async fn settle(&self, mut state: Mirrored) -> Result<(), String> {
+    /// Makes one as it should be; `away`: it is not made now.
+    async fn settle(&mut self, mut state: Mirrored, key: &Key, away: bool) -> Result<(), String> {
         let node = self.pods.node_uid();
         let api = self.client.api::<Pod>().namespace(&state.namespace);
         // Deleted and made again is two steps; a third would be somebody else's doing.
@@ -192,7 +245,12 @@ impl Mirrors {
                         Err(error) => return Err(error.to_string()),
                     }
                     state.shown = None;
+                    if away {
+                        return Ok(());
+                    }
+                    self.absences.ours(key);
                 }
+                Action::Create if away => return Ok(()),
                 Action::Create => {
                     let Some(pod) = &state.wanted else { return Ok(()) };
                     match api.create(&render(pod, &self.node_name, &node)).await {
@@ -278,6 +336,42 @@ mod tests {
         assert_eq!(decide(&nowhere, ""), Action::Nothing, "not before the node is registered");
         let early = Mirrored { wanted: None, shown: mirror(&old, "u", false), all_read: false, ..nowhere };
         assert_eq!(decide(&early, "u"), Action::Nothing, "its manifest may be read yet");
+    }
+
+    #[test]
+    fn one_that_others_take_away_stays_away_a_moment() {
+        let web = pod("x:1");
+        let mut object = render(&web, "n", "u");
+        let alive = Some(Arc::new(object.clone()));
+        object.metadata.deletion_timestamp = Some(api::meta::apis::meta::v1::Time(jiff::Timestamp::UNIX_EPOCH));
+        let deleted = Some(Arc::new(object));
+        let key = ("default".to_owned(), "web-n".to_owned());
+        let state = |shown: &Option<Arc<Pod>>| Mirrored {
+            namespace: key.0.clone(),
+            name: key.1.clone(),
+            wanted: Some(web.clone()),
+            shown: shown.clone(),
+            ending: false,
+            all_read: true,
+        };
+        let at = |millis| Instant(Duration::from_millis(millis));
+        let mut absences = Absences::default();
+        let mut look = |shown: &Option<Arc<Pod>>, millis| absences.observe(&key, &state(shown), at(millis));
+        assert_eq!(look(&None, 0), None, "the first one is made at once");
+        // Deleted with grace: from when that is seen on, however often.
+        assert_eq!(look(&alive, 10), None);
+        assert_eq!(look(&deleted, 5_000), Some(at(6_000)));
+        assert_eq!(look(&deleted, 5_500), Some(at(6_000)));
+        assert_eq!(look(&None, 5_900), Some(at(6_000)));
+        assert_eq!(look(&None, 6_000), None);
+        assert_eq!(look(&None, 6_001), None, "once only");
+        // Deleted by force.
+        assert_eq!(look(&alive, 7_000), None);
+        assert_eq!(look(&None, 8_000), Some(at(9_000)));
+        assert_eq!(look(&alive, 8_500), None, "it is there");
+        // Taken away by us, to be made as it should be.
+        absences.ours(&key);
+        assert_eq!(absences.observe(&key, &state(&None), at(9_000)), None);
     }
 
     #[test]
