@@ -96,6 +96,11 @@ impl Client {
         self.within(self.limits.short, self.runtime.clone().status(v1::StatusRequest { verbose: false })).await
     }
 
+    /// The same with what this runtime tells beside it, by its own names.
+    pub async fn status_in_full(&self) -> Result<v1::StatusResponse> {
+        self.within(self.limits.short, self.runtime.clone().status(v1::StatusRequest { verbose: true })).await
+    }
+
     /// The cgroup driver, where the runtime tells.
     pub async fn runtime_config(&self) -> Result<v1::RuntimeConfigResponse> {
         self.within(self.limits.short, self.runtime.clone().runtime_config(v1::RuntimeConfigRequest {})).await

@@ -61,11 +61,34 @@ pub fn refuse<'a>(
     kernel: &Kernel,
     others: impl Iterator<Item = &'a BoundPod>,
 ) -> Option<Cause> {
-    let others: Vec<&BoundPod> = others.filter(|p| p.uid != pod.uid && !p.has_ended()).collect();
+    let others: Vec<&BoundPod> = counted(pod, others);
     kernel_forbids(pod, kernel)
         .or_else(|| resources_missing(pod, place, &others))
-        .or_else(|| affinity_missing(pod, place))
-        .or_else(|| ports_taken(pod, &others))
+        .or_else(|| refuse_place(pod, place, &others))
+}
+
+/// The same for a pod that others make room for: what it lacks is no reason, but comes along.
+pub fn refuse_critical<'a>(
+    pod: &BoundPod,
+    place: &Place,
+    kernel: &Kernel,
+    others: impl Iterator<Item = &'a BoundPod>,
+) -> Result<Vec<Lack>, Cause> {
+    let others: Vec<&BoundPod> = counted(pod, others);
+    match kernel_forbids(pod, kernel).or_else(|| refuse_place(pod, place, &others)) {
+        Some(cause) => Err(cause),
+        None => Ok(lacks(pod, place, &others)),
+    }
+}
+
+fn counted<'a>(pod: &BoundPod, others: impl Iterator<Item = &'a BoundPod>) -> Vec<&'a BoundPod> {
+    others.filter(|p| p.uid != pod.uid && !p.has_ended()).collect()
+}
+
+/// What is no matter of room.
+fn refuse_place(pod: &BoundPod, place: &Place, others: &[&BoundPod]) -> Option<Cause> {
+    affinity_missing(pod, place)
+        .or_else(|| ports_taken(pod, others))
         .or_else(|| taint_untolerated(pod, place))
         .or_else(|| wrong_system(pod))
 }
@@ -87,19 +110,34 @@ fn kernel_forbids(pod: &BoundPod, kernel: &Kernel) -> Option<Cause> {
     None
 }
 
-/// What of `pod`'s requests does not fit beside those of `others`.
-pub fn resources_missing(pod: &BoundPod, place: &Place, others: &[&BoundPod]) -> Option<Cause> {
-    let missing = |name: &str, requested: i128, used: i128, capacity: i128| {
-        let text = format!(
-            "Node didn't have enough resource: {name}, requested: {requested}, used: {used}, capacity: {capacity}"
-        );
-        cause(format!("OutOf{name}"), text)
-    };
-    let number = |name: &str, q: &Quantity| if name == "cpu" { q.milli() } else { q.value() };
+/// A resource of which there is too little; `cpu` in thousandths.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lack {
+    pub name: String,
+    pub requested: i128,
+    pub used: i128,
+    pub capacity: i128,
+}
+
+impl Lack {
+    /// How much has to become free.
+    pub fn amount(&self) -> i128 {
+        self.requested.saturating_sub(self.capacity.saturating_sub(self.used))
+    }
+}
+
+/// An amount as it is compared and told: `cpu` in thousandths.
+pub fn number(name: &str, quantity: &Quantity) -> i128 {
+    if name == "cpu" { quantity.milli() } else { quantity.value() }
+}
+
+/// What of `pod`'s requests does not fit beside those of `others`, the number of pods first.
+pub fn lacks(pod: &BoundPod, place: &Place, others: &[&BoundPod]) -> Vec<Lack> {
+    let mut out = Vec::new();
     if let Some(limit) = place.allocatable.get("pods") {
-        let used = i128::try_from(others.len()).unwrap_or(i128::MAX);
-        if used >= limit.value() {
-            return missing("pods", 1, used, limit.value());
+        let (used, capacity) = (i128::try_from(others.len()).unwrap_or(i128::MAX), limit.value());
+        if used >= capacity {
+            out.push(Lack { name: "pods".into(), requested: 1, used, capacity });
         }
     }
     let mut used = BTreeMap::new();
@@ -109,21 +147,29 @@ pub fn resources_missing(pod: &BoundPod, place: &Place, others: &[&BoundPod]) ->
     }
     let [requests, _] = ask::by_spec(pod.object());
     for (name, wanted) in &requests {
-        let wanted = number(name, wanted);
+        let requested = number(name, wanted);
         let Some(capacity) = place.allocatable.get(name).map(|q| number(name, q)) else {
             // What a node does not list it has none of, but cpu and memory of a node that has not
             // reported yet are unknown, not absent.
-            if wanted > 0 && !place.allocatable.is_empty() {
-                return missing(name, wanted, 0, 0);
+            if requested > 0 && !place.allocatable.is_empty() {
+                out.push(Lack { name: name.clone(), requested, used: 0, capacity: 0 });
             }
             continue;
         };
         let used = used.get(name).map_or(0, |q| number(name, q));
-        if wanted > 0 && used.saturating_add(wanted) > capacity {
-            return missing(name, wanted, used, capacity);
+        if requested > 0 && used.saturating_add(requested) > capacity {
+            out.push(Lack { name: name.clone(), requested, used, capacity });
         }
     }
-    None
+    out
+}
+
+/// The first of what does not fit, as a reason.
+pub fn resources_missing(pod: &BoundPod, place: &Place, others: &[&BoundPod]) -> Option<Cause> {
+    let Lack { name, requested, used, capacity } = lacks(pod, place, others).into_iter().next()?;
+    let text =
+        format!("Node didn't have enough resource: {name}, requested: {requested}, used: {used}, capacity: {capacity}");
+    cause(format!("OutOf{name}"), text)
 }
 
 fn affinity_missing(pod: &BoundPod, place: &Place) -> Option<Cause> {

@@ -177,8 +177,18 @@ pub fn allowance(pod: &BoundPod) -> Allowance {
     }
 }
 
-/// What is written to give a cgroup its allowance: directory, file, text.
-pub fn writes(hierarchies: &Hierarchies, cgroup: &str, allowance: Allowance) -> Vec<(PathBuf, &'static str, String)> {
+/// What is written: directory, file, text.
+pub type Write = (PathBuf, &'static str, String);
+
+/// What is written to keep a pod from having more processes.
+pub fn pids_write(hierarchies: &Hierarchies, cgroup: &str, limit: Option<u64>) -> Option<Write> {
+    let unified = hierarchies.v2.as_deref().filter(|_| hierarchies.is_unified());
+    let point = unified.or_else(|| hierarchies.of("pids"))?;
+    Some((point.join(cgroup.trim_start_matches('/')), "pids.max", limit?.to_string()))
+}
+
+/// What is written to give a cgroup its allowance.
+pub fn writes(hierarchies: &Hierarchies, cgroup: &str, allowance: Allowance) -> Vec<Write> {
     let cgroup = cgroup.trim_start_matches('/');
     let mut out = Vec::new();
     if hierarchies.is_unified() {
@@ -209,6 +219,8 @@ pub fn writes(hierarchies: &Hierarchies, cgroup: &str, allowance: Allowance) -> 
 pub struct Cgroups {
     hierarchies: Hierarchies,
     root: Root,
+    /// Processes that one pod may have.
+    pids: Option<u64>,
 }
 
 impl Cgroups {
@@ -216,7 +228,7 @@ impl Cgroups {
     pub fn new(hierarchies: Hierarchies, root: &str) -> Self {
         let root = root.trim_matches('/');
         let prefix = if root.is_empty() { String::new() } else { format!("/{root}") };
-        Self { hierarchies, root: Root { prefix, driver: Driver::Cgroupfs } }
+        Self { hierarchies, root: Root { prefix, driver: Driver::Cgroupfs }, pids: None }
     }
 
     /// The same, named as `driver` does.
@@ -224,6 +236,12 @@ impl Cgroups {
     pub fn with_driver(mut self, driver: Driver) -> Self {
         self.root.driver = driver;
         self
+    }
+
+    /// The same, with so many processes for one pod at most.
+    #[must_use]
+    pub fn with_pids(self, pids: Option<u64>) -> Self {
+        Self { pids, ..self }
     }
 
     /// What the runtime is given as parent for a pod's containers.
@@ -239,7 +257,10 @@ impl Cgroups {
     /// Makes a pod's cgroup with its allowance. What a hierarchy refuses is reported, not fatal:
     /// the containers' own limits still hold.
     pub fn ensure(&self, pod: &BoundPod) -> io::Result<()> {
-        self.write(&pod_path(&self.root, pod), allowance(pod))
+        let path = pod_path(&self.root, pod);
+        let wrote = self.write(&path, allowance(pod));
+        let limit = pids_write(&self.hierarchies, &path, self.pids).map_or(Ok(()), |write| self.write_one(write));
+        wrote.and(limit)
     }
 
     /// Lets a pod have what it has and what it is to have, whichever is more: for while its containers
@@ -273,14 +294,15 @@ impl Cgroups {
 
     fn write(&self, cgroup: &str, allowance: Allowance) -> io::Result<()> {
         let mut first_error = Ok(());
-        for (dir, file, text) in writes(&self.hierarchies, cgroup, allowance) {
-            let wrote = self.make(&dir).and_then(|()| std::fs::write(dir.join(file), &text));
-            if let Err(error) = wrote {
-                let named = io::Error::new(error.kind(), format!("{}/{file}: {error}", dir.display()));
-                first_error = first_error.and(Err(named));
-            }
+        for write in writes(&self.hierarchies, cgroup, allowance) {
+            first_error = first_error.and(self.write_one(write));
         }
         first_error
+    }
+
+    fn write_one(&self, (dir, file, text): Write) -> io::Result<()> {
+        let wrote = self.make(&dir).and_then(|()| std::fs::write(dir.join(file), &text));
+        wrote.map_err(|error| io::Error::new(error.kind(), format!("{}/{file}: {error}", dir.display())))
     }
 
     /// Makes `dir` and, in the unified hierarchy, hands the controllers down to it.
@@ -414,6 +436,21 @@ mod tests {
         let root = Root { prefix: "/n1".into(), driver: Driver::Cgroupfs };
         let writes = writes(&hierarchies, &pod_path(&root, &pod), allowance(&pod));
         writes.into_iter().map(|(dir, file, text)| format!("{}/{file}={text}", dir.display())).collect()
+    }
+
+    #[test]
+    fn processes_are_limited() {
+        let with_pids = format!("{HYBRID}34 25 0:31 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids\n");
+        for (mountinfo, limit, want) in [
+            (with_pids.as_str(), Some(100), Some("/sys/fs/cgroup/pids/kubepods/podu/pids.max=100")),
+            (UNIFIED, Some(100), Some("/sys/fs/cgroup/kubepods/podu/pids.max=100")),
+            (UNIFIED, None, None),
+            (HYBRID, Some(100), None),
+        ] {
+            let found = pids_write(&Hierarchies::parse(mountinfo), "/kubepods/podu", limit);
+            let found = found.map(|(dir, file, text)| format!("{}/{file}={text}", dir.display()));
+            assert_eq!(found.as_deref(), want);
+        }
     }
 
     #[test]

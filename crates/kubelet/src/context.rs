@@ -15,6 +15,7 @@ use crate::cluster::Cluster;
 use crate::container::dns::ClusterDns;
 use crate::container::downward::Place;
 use crate::image::puller::Puller;
+use crate::logs::rotate;
 use crate::pod::BoundPod;
 use crate::program::Programs;
 use crate::report::Report;
@@ -44,6 +45,8 @@ pub struct Settings {
     pub kernel: Kernel,
     /// How long a container that keeps ending waits at most before it starts again.
     pub longest_back_off: Duration,
+    /// How large a container's log grows, and how many files of it are kept.
+    pub log_limits: (u64, usize),
     /// `containerd`.
     pub runtime_name: String,
 }
@@ -60,6 +63,7 @@ impl Default for Settings {
             node_memory: 0,
             kernel: Kernel::default(),
             longest_back_off: crash::POLICY.max,
+            log_limits: (rotate::MAX_SIZE, rotate::MAX_FILES),
             runtime_name: String::new(),
         }
     }
@@ -168,6 +172,13 @@ impl Context {
     }
 }
 
+/// Runs blocking work beside the event loop; a panic in it is an error like any other.
+pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> std::io::Result<T> {
+    #[cfg(test)]
+    let _busy = busy::Busy::enter();
+    tokio::task::spawn_blocking(work).await.map_err(std::io::Error::other)
+}
+
 /// How much blocking work this thread's tasks wait for: while there is any, a test's clock stands still, or
 /// a busy machine would make a pod miss a deadline of an hour.
 #[cfg(test)]
@@ -190,7 +201,8 @@ pub mod busy {
 
     impl Drop for Busy {
         fn drop(&mut self) {
-            WAITED_FOR.set(WAITED_FOR.get() - 1);
+            // Under a runtime of several threads it may have begun on another one.
+            WAITED_FOR.set(WAITED_FOR.get().saturating_sub(1));
         }
     }
 
@@ -198,11 +210,4 @@ pub mod busy {
     pub fn is_any() -> bool {
         WAITED_FOR.get() > 0
     }
-}
-
-/// Runs blocking work beside the event loop; a panic in it is an error like any other.
-pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> std::io::Result<T> {
-    #[cfg(test)]
-    let _busy = busy::Busy::enter();
-    tokio::task::spawn_blocking(work).await.map_err(std::io::Error::other)
 }

@@ -55,6 +55,8 @@ pub mod logs;
 pub mod node;
 pub mod pod;
 pub mod pods;
+pub mod preempt;
+mod prepare;
 pub mod probe;
 pub mod program;
 pub mod relist;

@@ -6,7 +6,7 @@ mod disk;
 #[path = "pods_static.rs"]
 mod statics;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +21,10 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::admit;
 use crate::context::{Context, blocking};
+use crate::logs::rotate::rotate;
 use crate::pod::BoundPod;
+use crate::preempt;
+use crate::report::Wait;
 use crate::runtime::Summary;
 use crate::sync::lifecycle::Cause;
 use crate::sync::mailbox::Mailbox;
@@ -124,23 +127,59 @@ impl Pods {
         self.ctx.weigh();
     }
 
-    /// Begins a pod that is wanted, unless the node refuses it.
+    /// Begins a pod that is wanted, unless the node refuses it. Others may have to end for a critical one.
     fn admit(self: &Arc<Self>, handles: &mut HashMap<String, Handle>, pod: Arc<BoundPod>) {
         let known = self.adopted.lock().remove(&pod.uid).is_some();
         let ended = pod.has_ended() || pod.is_deleted();
-        let refused = |pod: &BoundPod, place: &admit::Place, others: &[&BoundPod]| {
+        let judge = |pod: &BoundPod, place: &admit::Place, others: &[&BoundPod]| {
             if known || ended {
-                return None;
+                return Ok(Vec::new());
             }
-            admit::groups_forbidden(pod, &self.ctx.features.read())
-                .or_else(|| admit::refuse(pod, place, &self.ctx.settings.kernel, others.iter().copied()))
+            if let Some(cause) = admit::groups_forbidden(pod, &self.ctx.features.read()) {
+                return Err(cause);
+            }
+            let (kernel, all) = (&self.ctx.settings.kernel, others.iter().copied());
+            if !pod.is_critical() {
+                return admit::refuse(pod, place, kernel, all).map_or(Ok(Vec::new()), Err);
+            }
+            let lacks = admit::refuse_critical(pod, place, kernel, all)?;
+            Ok(preempt::victims(pod, others, &lacks)?.into_iter().map(|victim| victim.uid.clone()).collect())
         };
-        let rejected = self.ctx.allocations.admit(&pod, refused).err();
-        if let Some(cause) = &rejected {
-            let bare = cause.message.strip_prefix("Pod was rejected: ").unwrap_or(&cause.message);
-            self.ctx.report.event(&pod, None, Type::Warning, &cause.reason, bare.to_owned());
+        match self.ctx.allocations.admit(&pod, judge) {
+            Ok(ends) if ends.is_empty() => self.begin(handles, pod, None, false),
+            Ok(ends) => self.make_room(handles, pod, &ends),
+            Err(cause) => {
+                let bare = cause.message.strip_prefix("Pod was rejected: ").unwrap_or(&cause.message);
+                self.ctx.report.event(&pod, None, Type::Warning, &cause.reason, bare.to_owned());
+                self.begin(handles, pod, Some(cause), false);
+            }
         }
-        self.begin(handles, pod, rejected, false);
+    }
+
+    /// Ends the pods `ends` for `pod`, which starts nothing before they have ended.
+    fn make_room(self: &Arc<Self>, handles: &mut HashMap<String, Handle>, pod: Arc<BoundPod>, ends: &[String]) {
+        let (mut names, mut views) = (Vec::new(), Vec::new());
+        for handle in ends.iter().filter_map(|uid| handles.get(uid)) {
+            let victim = &handle.pod;
+            tracing::info!(pod = %victim.full_name(), critical = %pod.full_name(), "a pod ends for a critical one");
+            self.ctx.report.event(victim, None, Type::Warning, preempt::REASON, preempt::MESSAGE.into());
+            let grace = victim.spec().termination_grace_period_seconds.unwrap_or(30);
+            handle.mail.put(|inbox| inbox.evict = Some((preempt::cause(), grace)));
+            names.push(format!("pod {}", victim.full_name()));
+            views.push(handle.view.clone());
+        }
+        let text = "they end, because it needs what they have".to_owned();
+        let (uid, wait) = (pod.uid.clone(), Wait { code: "Preemption", on: names.join(", "), text });
+        self.begin_held(handles, pod, None, false, Some(wait));
+        let Some(mail) = handles.get(&uid).map(|h| h.mail.clone()) else { return };
+        self.stage.spawn(async move {
+            for mut view in views {
+                let has_ended = |v: &View| matches!(v.status.phase.as_deref(), Some("Succeeded" | "Failed"));
+                // One whose task is over has ended, too.
+                let _ = view.wait_for(|v| has_ended(v) && !v.seen.may_run()).await;
+            }
+            mail.put(|inbox| inbox.held = Some(None));
+        });
     }
 
     /// A pod that the runtime has and the API server does not know: it is ended and removed.
@@ -176,11 +215,21 @@ impl Pods {
         rejected: Option<Cause>,
         gone: bool,
     ) {
+        self.begin_held(handles, pod, rejected, gone, None);
+    }
+
+    /// `held`: what it starts nothing before, until it is told that this is over.
+    fn begin_held(
+        self: &Arc<Self>,
+        handles: &mut HashMap<String, Handle>,
+        pod: Arc<BoundPod>,
+        rejected: Option<Cause>,
+        gone: bool,
+        held: Option<Wait>,
+    ) {
         let uid = pod.uid.clone();
         let (worker, view, mail) = Worker::new(self.ctx.clone(), pod.clone(), rejected.clone());
-        if gone {
-            mail.put(|inbox| inbox.gone = true);
-        }
+        mail.put(|inbox| (inbox.gone, inbox.held) = (gone, held.map(Some)));
         handles.insert(uid.clone(), Handle { pod, mail, view, gone });
         let (this, stage) = (self.clone(), self.stage.clone());
         self.stage.spawn(async move { this.attend(uid, worker, rejected, stage).await });
@@ -259,6 +308,17 @@ impl Pods {
         self.handles.lock().values().map(|h| h.view.borrow().clone()).collect()
     }
 
+    /// The images that pods which have not ended name, of their containers and their volumes.
+    pub fn images(&self) -> BTreeSet<String> {
+        let handles = self.handles.lock();
+        let pods = handles.values().map(|h| &h.pod).filter(|pod| !pod.has_ended());
+        let of = |pod: &Arc<BoundPod>| {
+            let volumes = pod.spec().volumes.iter().flatten().filter_map(|v| v.image.as_ref()?.reference.clone());
+            pod.all_containers().filter_map(|c| c.image.clone()).chain(volumes).collect::<Vec<_>>()
+        };
+        pods.flat_map(of).collect()
+    }
+
     /// Logs of running containers: what may have to be rotated.
     pub fn running_logs(&self) -> Vec<(String, String)> {
         let views = self.all();
@@ -274,8 +334,8 @@ impl Pods {
         for (id, path) in self.running_logs() {
             let now = self.ctx.clock.wall();
             let log = std::path::PathBuf::from(&path);
-            use crate::logs::rotate::{MAX_FILES, MAX_SIZE, rotate};
-            match blocking(move || rotate(&log, MAX_SIZE, MAX_FILES, now)).await.and_then(|done| done) {
+            let (size, files) = self.ctx.settings.log_limits;
+            match blocking(move || rotate(&log, size, files, now)).await.and_then(|done| done) {
                 Ok(false) => {}
                 Ok(true) => {
                     if let Err(error) = self.ctx.runtime.reopen_log(&id).await {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,13 +22,17 @@ use crate::cgroup::{Cgroups, Driver, Hierarchies};
 use crate::cluster::{ApiCluster, Cluster, NoCluster, OnChange};
 use crate::container::dns::{ClusterDns, MISSING_CLUSTER_DNS};
 use crate::context::{Context, Settings};
+use crate::image::collect;
+use crate::image::collector::Collector;
 use crate::image::provider::Providers;
 use crate::image::puller::Puller;
 use crate::image::records::Records;
 use crate::image::verify::Verification;
+use crate::logs::rotate;
 use crate::node::pressure::Thresholds;
-use crate::node::{self, Identity, facts, keeper};
+use crate::node::{self, keeper};
 use crate::pods::Pods;
+use crate::prepare::{self, Prepared};
 use crate::program::{HostPrograms, Programs};
 use crate::relist::{self, Relist};
 use crate::report::{ApiReport, LogReport, Report};
@@ -78,6 +82,12 @@ pub struct Options {
     pub cluster_domain: String,
     pub resolv_conf: PathBuf,
     pub max_pods: u32,
+    /// Taints of the first registration.
+    pub taints: Vec<core::Taint>,
+    /// Processes that one pod may have, where there is a limit.
+    pub pod_pids_limit: Option<u64>,
+    /// How large a container's log grows, and how many files of it are kept.
+    pub log_limits: (u64, usize),
     /// Kernel settings that pods may have beside the safe ones; a trailing `*` stands for anything.
     pub allowed_unsafe_sysctls: Vec<String>,
     /// How long a container that keeps ending waits at most before it starts again.
@@ -100,11 +110,14 @@ pub struct ImageOptions {
     pub verification: Verification,
     /// The configuration of plugins that know credentials, and the folder they are in.
     pub providers: Option<(PathBuf, PathBuf)>,
+    /// When those that nobody uses go.
+    pub collection: collect::Policy,
 }
 
 impl Default for ImageOptions {
     fn default() -> Self {
-        Self { parallel: 5, verification: Verification::default(), providers: None }
+        let (verification, collection) = Default::default();
+        Self { parallel: 5, verification, providers: None, collection }
     }
 }
 
@@ -127,6 +140,9 @@ impl Default for Options {
             cluster_domain: "cluster.local".into(),
             resolv_conf: "/etc/resolv.conf".into(),
             max_pods: 110,
+            taints: Vec::new(),
+            pod_pids_limit: None,
+            log_limits: (rotate::MAX_SIZE, rotate::MAX_FILES),
             allowed_unsafe_sysctls: Vec::new(),
             max_container_restart_period: crash::POLICY.max,
             thresholds: Thresholds::default(),
@@ -143,9 +159,6 @@ pub enum Error {
     /// The runtime's endpoint is none.
     #[error(transparent)]
     Runtime(#[from] crate::runtime::Error),
-    /// A directory or the node's identity cannot be read or written.
-    #[error("{what}: {error}")]
-    Disk { what: String, error: std::io::Error },
     /// The plugins that know credentials cannot be used.
     #[error("credential providers: {0}")]
     Providers(String),
@@ -202,23 +215,18 @@ async fn serve(
     mut options: Options,
     stage: &Stage,
 ) -> Result<(), Error> {
-    let disk = |what: &str| {
-        let what = what.to_owned();
-        move |error| Error::Disk { what, error }
-    };
-    options.root_dir = settle(&options.root_dir).map_err(disk("the kubelet's directory"))?;
-    let identity = Identity::open(&options.root_dir, &options.node_name, &rng).map_err(disk("the node's identity"))?;
-    std::fs::create_dir_all(&options.log_dir).map_err(disk("the directory of logs"))?;
-    let places = facts::Places { root: "/".into(), data: options.root_dir.clone(), images: None };
-    let machine = places.machine().map_err(disk("the machine"))?;
+    let Prepared { root, identity, places, machine } =
+        prepare::until_prepared(client.as_ref(), &clock, &rng, &options).await;
+    options.root_dir = root;
     let sysctls = sysctl::Allowed::new(&machine.kernel, &options.allowed_unsafe_sysctls).map_err(Error::Sysctl)?;
+    let disks = places.clone();
     let settings = keeper::Settings {
         ips: options.node_ips.clone(),
         port: options.address.map_or(10250, |a| a.port()),
         max_pods: options.max_pods,
         version: options.version.clone(),
         labels: options.node_labels.clone(),
-        taints: Vec::new(),
+        taints: options.taints.clone(),
         root: options.root_dir.clone(),
         places,
         reserved: Default::default(),
@@ -302,9 +310,9 @@ async fn serve(
             storage,
             programs,
             layout: Layout::new(&options.root_dir, Arc::new(KernelMounts)),
-            cgroups: options
-                .cgroups_per_qos
-                .then(|| Cgroups::new(hierarchies(), &options.cgroup_root).with_driver(driver)),
+            cgroups: options.cgroups_per_qos.then(|| {
+                Cgroups::new(hierarchies(), &options.cgroup_root).with_driver(driver).with_pids(options.pod_pids_limit)
+            }),
             puller: Puller::new(runtime.clone(), report.clone(), clock.clone()).with(
                 options.images.parallel,
                 records,
@@ -323,6 +331,7 @@ async fn serve(
                 node_memory: i128::from(machine.memory),
                 kernel: Kernel { sysctls, apparmor: machine.apparmor },
                 longest_back_off: options.max_container_restart_period,
+                log_limits: options.log_limits,
                 runtime_name: health.name,
             },
             allocatable: Default::default(),
@@ -350,6 +359,8 @@ async fn serve(
         stage.run(upkeep::rotate(pods.clone(), clock.clone()));
         stage.run(upkeep::limit_storage(pods.clone(), clock.clone()));
         stage.run(upkeep::sweep(pods.clone(), clock.clone(), all_shown.subscribe()));
+        let (policy, limits) = (options.images.collection, options.thresholds);
+        stage.run(Collector::new(ctx.clone(), pods.clone(), policy, limits, disks).run(all_shown.subscribe()));
         Local { ctx, pods, read, all_shown }
     };
     let Some((client, cluster, _)) = server else {
@@ -389,21 +400,6 @@ async fn serve(
         Ok(())
     };
     tokio::try_join!(served, followed, kept).map(drop)
-}
-
-/// Makes the kubelet's directory; gives its path as the kernel tells it in its table of mounts, without
-/// links, wherever this process works from. What pods have is for nobody else to look at.
-fn settle(root: &Path) -> std::io::Result<PathBuf> {
-    use std::os::unix::fs::PermissionsExt;
-    std::fs::create_dir_all(root)?;
-    let root = std::fs::canonicalize(root)?;
-    let pods = root.join("pods");
-    std::fs::create_dir_all(&pods)?;
-    if std::fs::symlink_metadata(&pods)?.is_symlink() {
-        return Err(std::io::Error::other(format!("{} must be a directory, not a link", pods.display())));
-    }
-    std::fs::set_permissions(&pods, std::fs::Permissions::from_mode(0o750))?;
-    Ok(root)
 }
 
 /// What runs on the node whether there is an API server or not.

@@ -1,6 +1,7 @@
 //! A whole kubelet with a runtime and an API server in memory.
 
 use super::*;
+use crate::prepare::settle;
 use crate::runtime::fake::Fake;
 use api::types::core::v1::Node;
 use client::fake::Fake as Server;
@@ -15,6 +16,7 @@ struct Case {
     runtime: Fake,
     root: tempfile::TempDir,
     stage: Stage,
+    max_pods: u32,
 }
 
 impl Case {
@@ -36,7 +38,8 @@ impl Case {
         let server = Server::new(resources, clock.clone(), rng.clone());
         let client = Client::new(server.handler(), "kubelet");
         let (runtime, stage) = (Fake::default(), Stage::new());
-        Self { clock, rng, server, client, runtime, root: tempfile::tempdir().expect("a directory"), stage }
+        let (root, max_pods) = (tempfile::tempdir().expect("a directory"), 110);
+        Self { clock, rng, server, client, runtime, root, stage, max_pods }
     }
 
     fn options(&self, name: &str) -> Options {
@@ -46,6 +49,7 @@ impl Case {
             root_dir: self.root.path().join("kubelet"),
             log_dir: self.root.path().join("logs"),
             cgroups_per_qos: false,
+            max_pods: self.max_pods,
             static_pods: static_pods::Options { path: Some(self.manifests()), ..static_pods::Options::default() },
             ..Options::default()
         }
@@ -318,4 +322,71 @@ async fn static_pods_need_no_api_server() {
         }
         assert!(case.stage.finish(&case.clock, Duration::from_secs(10)).await, "it stops");
     }
+}
+
+/// A static pod is critical: others end for it, and it begins when they have ended.
+#[tokio::test(flavor = "multi_thread")]
+async fn others_end_for_a_critical_pod() {
+    let mut case = Case::new();
+    case.max_pods = 1;
+    case.start("n1");
+    let pods = case.client.api::<Pod>().namespace("default");
+    let wanted = json!({"metadata": {"name": "web", "namespace": "default"}, "spec": {"nodeName": "n1",
+        "terminationGracePeriodSeconds": 1, "containers": [{"name": "c", "image": "x:1"}]}});
+    pods.create(&serde_json::from_value(wanted).expect("a pod")).await.expect("created");
+    case.until("the pod runs", |c| c.pod()["status"]["phase"] == "Running").await;
+    case.runtime.take_log();
+    case.write_manifest("vital", "x:1");
+    case.until("the critical one runs", |c| c.mirror("vital").is_some_and(|m| m["status"]["phase"] == "Running")).await;
+    let status = case.pod()["status"].clone();
+    let said = ["phase", "reason", "message"].map(|key| status[key].as_str().unwrap_or_default());
+    assert_eq!(said, ["Failed", "Preempting", "Preempted in order to admit critical pod"]);
+    let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+    let target = conditions.iter().find(|c| c["type"] == "DisruptionTarget").cloned().unwrap_or_default();
+    assert_eq!((&target["status"], &target["reason"]), (&json!("True"), &json!("TerminationByKubelet")));
+    let log = case.runtime.take_log();
+    let at = |call: &str| log.iter().position(|line| line.starts_with(call)).expect(call);
+    assert!(at("stop_") < at("run_sandbox"), "it began too early: {log:?}");
+    case.until("an event says so", |c| c.server.objects("events").iter().any(|e| e["reason"] == "Preempting")).await;
+
+    // Nobody ends for another critical one.
+    case.write_manifest("other", "x:1");
+    let refused = |c: &Case| c.server.objects("events").iter().any(|e| e["reason"] == "UnexpectedAdmissionError");
+    case.until("it is refused", refused).await;
+    assert_eq!(case.running("vital").len(), 1);
+}
+
+/// A disk that takes nothing at the start is no end: it is told, and tried again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directory_that_cannot_be_made_is_waited_for() {
+    let mut case = Case::new();
+    let blocker = case.root.path().join("kubelet");
+    std::fs::write(&blocker, "no directory").expect("written");
+    case.start("n1");
+    let told = |c: &Case| {
+        let events = c.server.objects("events");
+        events.iter().any(|e| {
+            let about = e["message"].as_str().is_some_and(|m| m.starts_with("the kubelet's directory: "));
+            about && e["reason"] == "KubeletSetupFailed" && e["involvedObject"]["name"] == "n1"
+        })
+    };
+    case.until("it is told", told).await;
+    assert!(case.server.object("nodes", "", "n1").is_none());
+    std::fs::remove_file(&blocker).expect("removed");
+    case.until("the node registers", |c| c.server.object("nodes", "", "n1").is_some()).await;
+
+    // Where the Node is there already, it says so.
+    assert!(case.stage.finish(&case.clock, Duration::from_secs(10)).await, "it stops");
+    std::fs::rename(&blocker, case.root.path().join("away")).expect("moved");
+    std::fs::write(&blocker, "no directory").expect("written");
+    case.start("n1");
+    let ready = |c: &Case| {
+        let node = c.server.object("nodes", "", "n1").unwrap_or_default();
+        let all = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        all.iter().find(|c| c["type"] == "Ready").map(|c| c["status"].clone()).unwrap_or_default()
+    };
+    case.until("the Node is not ready", |c| ready(c) == "False").await;
+    std::fs::remove_file(&blocker).expect("removed");
+    std::fs::rename(case.root.path().join("away"), &blocker).expect("moved");
+    case.until("the Node is ready again", |c| ready(c) == "True").await;
 }

@@ -1,5 +1,7 @@
 //! Images: which one is meant, who may fetch it, whether and when it is fetched.
 
+pub mod collect;
+pub mod collector;
 pub mod credentials;
 pub mod matching;
 pub mod policy;

@@ -105,6 +105,14 @@ impl Puller {
         Self { parallel, slots: Semaphore::new(parallel), records: Arc::new(records), providers, ..self }
     }
 
+    /// An image was removed.
+    pub async fn forget(&self, id: &str) {
+        let (records, id) = (self.records.clone(), id.to_owned());
+        if let Err(error) = blocking(move || records.forget(&id)).await {
+            tracing::warn!(%error, "the record of an image that is gone is not removed");
+        }
+    }
+
     /// What the pod may try to fetch the image with.
     async fn credentials(&self, wish: &Wish<'_>, name: &str) -> Vec<Credential> {
         let Ok(parsed) = reference::parse(name) else { return Vec::new() };

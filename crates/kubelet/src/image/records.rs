@@ -163,6 +163,19 @@ impl Records {
         }
     }
 
+    /// The image is gone: whoever fetches it next is who could.
+    pub fn forget(&self, id: &str) {
+        let _one = self.writing.lock();
+        if self.state.lock().pulled.remove(id).is_none() {
+            return;
+        }
+        if let Some(root) = &self.root {
+            if let Err(error) = durable::remove(&root.join("pulled").join(self.pulled_path(id))) {
+                tracing::warn!(image = id, %error, "the record of an image that is gone is not removed");
+            }
+        }
+    }
+
     /// Notes who could fetch an image. False when that is not on disk.
     fn note(&self, id: &str, name: &str, origin: Option<&Origin>, now: Timestamp) -> bool {
         let known = self.state.lock().pulled.get(id).cloned();
@@ -203,7 +216,7 @@ fn bare(name: &str) -> String {
 }
 
 /// The runtime shows names in full.
-fn is_called(image: &Image, name: &str) -> bool {
+pub(super) fn is_called(image: &Image, name: &str) -> bool {
     let full = |name: &str| reference::parse(name).ok();
     let Some(wanted) = full(name) else { return false };
     image.tags.iter().chain(&image.digests).filter_map(|known| full(known)).any(|known| {

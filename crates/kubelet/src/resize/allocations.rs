@@ -20,6 +20,8 @@ struct Entry {
     /// As it is allocated.
     pod: Arc<BoundPod>,
     record: Record,
+    /// It ends for a critical pod, which has its room already.
+    yields: bool,
     /// What it wishes for and cannot have yet, and whom to tell when that may have changed.
     waits: Option<(Arc<BoundPod>, Arc<Mailbox>)>,
 }
@@ -58,27 +60,29 @@ impl Allocations {
         }
     }
 
-    /// A pod that was not known before, as it is allocated; it counts from now on unless `refuse`
-    /// names a reason against it beside the others.
+    /// A pod that was not known before; it counts from now on unless `judge` names a reason against it
+    /// beside the others. Gives the uids of those that `judge` says end for it.
     pub fn admit(
         &self,
         pod: &Arc<BoundPod>,
-        refuse: impl FnOnce(&BoundPod, &Place, &[&BoundPod]) -> Option<Cause>,
-    ) -> Result<Arc<BoundPod>, Cause> {
+        judge: impl FnOnce(&BoundPod, &Place, &[&BoundPod]) -> Result<Vec<String>, Cause>,
+    ) -> Result<Vec<String>, Cause> {
         let mut inner = self.inner.lock();
         let record = inner.found.get(&pod.uid).cloned();
         let record = record.unwrap_or_else(|| Record { allocated: Allocation::wished(pod), ..Record::default() });
         let allocated = record.allocated.apply(pod);
-        let refused = {
+        let ends = {
             let others: Vec<&BoundPod> = inner.others(&pod.uid).collect();
-            refuse(&allocated, &inner.place, &others)
+            judge(&allocated, &inner.place, &others)?
         };
-        if let Some(cause) = refused {
-            return Err(cause);
+        for uid in &ends {
+            if let Some(entry) = inner.pods.get_mut(uid) {
+                entry.yields = true;
+            }
         }
         inner.found.remove(&pod.uid);
-        inner.pods.insert(pod.uid.clone(), Entry { pod: allocated.clone(), record, waits: None });
-        Ok(allocated)
+        inner.pods.insert(pod.uid.clone(), Entry { pod: allocated, record, yields: false, waits: None });
+        Ok(ends)
     }
 
     /// The newest object of a pod, as it is allocated. A pod that was not admitted is what it is.
@@ -186,7 +190,7 @@ impl Allocations {
 
 impl Inner {
     fn others<'a>(&'a self, uid: &'a str) -> impl Iterator<Item = &'a BoundPod> {
-        let others = self.pods.iter().filter(move |(other, _)| *other != uid);
+        let others = self.pods.iter().filter(move |(other, e)| *other != uid && !e.yields);
         others.map(|(_, e)| &*e.pod).filter(|p| !p.has_ended())
     }
 

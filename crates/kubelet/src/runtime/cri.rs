@@ -1,6 +1,6 @@
 //! The runtime behind CRI v1.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -417,6 +417,18 @@ impl Runtime for CriRuntime {
 
     async fn images(&self) -> Result<Vec<Image>> {
         Ok(self.client.list_images().await?.into_iter().map(image).collect())
+    }
+
+    async fn images_in_use(&self) -> Result<BTreeSet<String>> {
+        let (containers, status) = tokio::try_join!(self.client.list_containers(None), self.client.status_in_full())?;
+        let named = containers.into_iter().flat_map(|c| {
+            let spec = c.image.unwrap_or_default();
+            [spec.image, spec.user_specified_image, c.image_ref, c.image_id]
+        });
+        // containerd before 1.7 does not say that it keeps the image of sandboxes for itself.
+        let config = status.info.get("config").and_then(|text| serde_json::from_str::<serde_json::Value>(text).ok());
+        let sandbox = config.as_ref().and_then(|c| c["sandboxImage"].as_str()).map(str::to_owned);
+        Ok(named.chain(sandbox).filter(|name| !name.is_empty()).collect())
     }
 
     async fn pull(

@@ -1,6 +1,6 @@
 //! A container runtime in memory: does what it is told at once, and breaks when a test says so.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ struct World {
     next: u64,
     pods: BTreeMap<String, (Summary, PodState)>,
     images: BTreeMap<String, Image>,
-    missing: std::collections::BTreeSet<String>,
+    missing: BTreeSet<String>,
     failing: BTreeMap<&'static str, Error>,
     /// Calls that are held back until the door opens.
     held: BTreeMap<&'static str, watch::Receiver<bool>>,
@@ -419,6 +419,12 @@ impl Runtime for Fake {
 
     async fn images(&self) -> Result<Vec<Image>> {
         Ok(self.call("images", "")?.images.values().cloned().collect())
+    }
+
+    async fn images_in_use(&self) -> Result<BTreeSet<String>> {
+        let world = self.call("images_in_use", "")?;
+        let containers = world.pods.values().flat_map(|(_, pod)| &pod.containers);
+        Ok(containers.map(|c| c.image_ref.clone()).collect())
     }
 
     async fn pull(&self, name: &str, _: Option<v1::AuthConfig>, _: Option<v1::PodSandboxConfig>) -> Result<String> {

@@ -8,7 +8,7 @@ pub mod fake;
 pub mod labels;
 pub mod view;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -258,6 +258,8 @@ pub trait Runtime: Send + Sync + 'static {
     async fn image_folder(&self) -> Result<Option<PathBuf>>;
     /// All images.
     async fn images(&self) -> Result<Vec<Image>>;
+    /// Ids and names of images that containers, running or ended, and sandboxes are made of.
+    async fn images_in_use(&self) -> Result<BTreeSet<String>>;
     /// Fetches an image; gives its id.
     async fn pull(
         &self,

@@ -3,8 +3,10 @@
 use api::types::core::v1::{ContainerStatus, PodCondition, PodStatus};
 
 use crate::pod::{BoundPod, is_restartable_init};
+use crate::preempt;
 use crate::resize::told;
 use crate::runtime::PodState;
+use crate::sync::lifecycle::Cause;
 
 pub const READY_TO_START: &str = "PodReadyToStartContainers";
 pub const INITIALIZED: &str = "Initialized";
@@ -12,6 +14,18 @@ pub const READY: &str = "Ready";
 pub const CONTAINERS_READY: &str = "ContainersReady";
 pub const SCHEDULED: &str = "PodScheduled";
 pub const RESTARTING_ALL: &str = "AllContainersRestarting";
+
+/// Others write it, too.
+pub const DISRUPTION_TARGET: &str = "DisruptionTarget";
+
+/// What is said of a pod that ends for others.
+pub fn disruption(cause: &Cause) -> Option<PodCondition> {
+    (cause.reason == preempt::REASON).then(|| PodCondition {
+        reason: Some("TerminationByKubelet".into()),
+        message: Some("Pod was preempted by Kubelet to accommodate a critical pod.".into()),
+        ..is(DISRUPTION_TARGET)
+    })
+}
 
 /// The conditions that only a kubelet writes.
 pub fn is_owned(kind: &str) -> bool {

@@ -84,9 +84,12 @@ pub fn generate(inputs: &Inputs) -> core::PodStatus {
         status.reason = Some(cause.reason.clone());
         status.message = Some(cause.message.clone());
     }
+    let disruption = life.cause().and_then(conditions::disruption);
+    let is_ours = |kind: &str| conditions::is_owned(kind) || disruption.as_ref().is_some_and(|d| d.type_ == kind);
     let others: Vec<core::PodCondition> =
-        before.conditions.iter().flatten().filter(|c| !conditions::is_owned(&c.type_)).cloned().collect();
+        before.conditions.iter().flatten().filter(|c| !is_ours(&c.type_)).cloned().collect();
     let mut owned = inputs.resizing.conditions();
+    owned.extend(disruption.clone());
     owned.extend(conditions::all(&conditions::Facts {
         pod,
         seen,

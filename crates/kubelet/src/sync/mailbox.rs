@@ -30,6 +30,8 @@ pub struct Inbox {
     pub objects: bool,
     /// The node wants the pod gone, in so many seconds.
     pub evict: Option<(Cause, i64)>,
+    /// What nothing of the pod may begin before, or that it may.
+    pub held: Option<Option<Wait>>,
     /// What probes found.
     pub told: BTreeMap<(String, Kind), Told>,
     /// Containers that wait (reason and message) or no longer do.

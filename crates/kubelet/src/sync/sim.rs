@@ -210,7 +210,7 @@ fn context(
 /// The node takes the pod.
 fn admit(ctx: &Context, cluster: &FakeCluster) {
     if let Some(pod) = cluster.get() {
-        drop(ctx.allocations.admit(&pod, |_, _, _| None));
+        drop(ctx.allocations.admit(&pod, |_, _, _| Ok(Vec::new())));
     }
 }
 

@@ -119,7 +119,7 @@ async fn room_that_another_pod_leaves_is_taken() {
     let other = json!({"metadata": {"name": "other", "namespace": "default", "uid": "u-2"},
         "spec": {"containers": [{"name": "c", "resources": sized("1500m", "1Mi")}]}});
     let other = crate::pod::tests::pod(other);
-    sim.ctx.allocations.admit(&other, |_, _, _| None).expect("admitted");
+    sim.ctx.allocations.admit(&other, |_, _, _| Ok(Vec::new())).expect("admitted");
     resize(&sim, 0, sized("2", "64Mi"));
     let deferred = "PodResizePending Deferred: Node didn't have enough resource: cpu, requested: 3000, used: 1500, \
                     capacity: 4000";

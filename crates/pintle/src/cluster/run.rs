@@ -233,7 +233,7 @@ impl Cluster {
                 ..kubelet::static_pods::Options::default()
             },
             version: VERSION.to_owned(),
-            images: self.args.images.options()?,
+            images: self.args.images.options(&kubelet::config::FileConfig::default())?,
             ..kubelet::Options::default()
         };
         let (clock, rng, stage) = (self.clock.clone(), self.rng.clone(), self.components.clone());

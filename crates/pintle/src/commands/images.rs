@@ -1,20 +1,23 @@
-//! Flags for images: how they are fetched, and who may use them.
+//! Flags for images: how they are fetched, who may use them, when they go.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::Args;
+use kubelet::config::FileConfig;
+use kubelet::image::collect::Policy;
 use kubelet::image::verify::Verification;
 
-/// How images are fetched, and who may use them.
+/// How images are fetched, who may use them, when they go.
 #[derive(Args, Clone, Debug)]
 pub struct Images {
     /// Fetch one image at a time.
-    #[arg(long)]
-    serialize_image_pulls: bool,
-    /// Images fetched at a time.
-    #[arg(long, default_value_t = 5, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    max_parallel_image_pulls: u32,
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "TRUE")]
+    serialize_image_pulls: Option<bool>,
+    /// Images fetched at a time [default: 5].
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    max_parallel_image_pulls: Option<u32>,
     /// Plugins that know credentials for images: a CredentialProviderConfig, or a folder of them.
     #[arg(long, value_name = "PATH", requires = "image_credential_provider_bin_dir")]
     image_credential_provider_config: Option<PathBuf>,
@@ -22,26 +25,59 @@ pub struct Images {
     #[arg(long, value_name = "DIR", requires = "image_credential_provider_config")]
     image_credential_provider_bin_dir: Option<PathBuf>,
     /// Which images a pod may use only if it could fetch them: NeverVerify,
-    /// NeverVerifyPreloadedImages, NeverVerifyAllowlistedImages or AlwaysVerify.
-    #[arg(long, default_value = "NeverVerifyPreloadedImages", value_name = "POLICY")]
-    image_pull_credentials_verification_policy: String,
+    /// NeverVerifyPreloadedImages, NeverVerifyAllowlistedImages or AlwaysVerify
+    /// [default: NeverVerifyPreloadedImages].
+    #[arg(long, value_name = "POLICY")]
+    image_pull_credentials_verification_policy: Option<String>,
     /// The images that NeverVerifyAllowlistedImages means (comma separated; `/*` at the end: all below).
     #[arg(long, value_name = "IMAGE", value_delimiter = ',')]
     preloaded_images_verification_allowlist: Vec<String>,
+    /// From so many percent of their disk in use on, images that nobody uses are removed; 100 for never
+    /// [default: 85].
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u64).range(0..=100))]
+    image_gc_high_threshold: Option<u64>,
+    /// Until so many percent are in use [default: 80].
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u64).range(0..=100))]
+    image_gc_low_threshold: Option<u64>,
+    /// An image that was found less long ago stays [default: 2m].
+    #[arg(long, value_name = "DURATION", value_parser = kubelet::config::duration)]
+    minimum_image_ttl_duration: Option<Duration>,
 }
 
 impl Images {
-    /// As the kubelet takes them.
-    pub fn options(&self) -> Result<kubelet::ImageOptions> {
-        let listed = &self.preloaded_images_verification_allowlist;
-        let policy = Verification::named(&self.image_pull_credentials_verification_policy, listed);
-        let verification = match policy {
-            Ok(policy) => policy,
-            Err(why) => bail!("--image-pull-credentials-verification-policy: {why}"),
+    /// As the kubelet takes them: what a flag does not say, `file` does.
+    pub fn options(&self, file: &FileConfig) -> Result<kubelet::ImageOptions> {
+        let defaults = kubelet::ImageOptions::default();
+        let listed = match self.preloaded_images_verification_allowlist.as_slice() {
+            [] => &file.image_verification_allowlist,
+            given => given,
         };
-        let parallel = if self.serialize_image_pulls { 1 } else { self.max_parallel_image_pulls as usize };
+        let named = &self.image_pull_credentials_verification_policy;
+        let verification = match named.as_ref().or(file.image_verification_policy.as_ref()) {
+            None => defaults.verification,
+            Some(name) => match Verification::named(name, listed) {
+                Ok(policy) => policy,
+                Err(why) => bail!("--image-pull-credentials-verification-policy: {why}"),
+            },
+        };
+        let parallel = match (self.serialize_image_pulls, self.max_parallel_image_pulls) {
+            (Some(true), _) => 1,
+            (_, Some(count)) => count as usize,
+            (Some(false), None) => {
+                file.max_parallel_image_pulls.filter(|n| *n > 1).map_or(defaults.parallel, |n| n as usize)
+            }
+            (None, None) => file.max_parallel_image_pulls.map_or(defaults.parallel, |n| n as usize),
+        };
         let config = self.image_credential_provider_config.clone();
         let providers = config.zip(self.image_credential_provider_bin_dir.clone());
-        Ok(kubelet::ImageOptions { parallel, verification, providers })
+        let usual = Policy::default();
+        let collection = Policy {
+            high: self.image_gc_high_threshold.or(file.image_gc_high_threshold).unwrap_or(usual.high),
+            low: self.image_gc_low_threshold.or(file.image_gc_low_threshold).unwrap_or(usual.low),
+            min_age: self.minimum_image_ttl_duration.or(file.image_minimum_age).unwrap_or(usual.min_age),
+            max_age: file.image_maximum_age,
+        };
+        collection.check().map_err(anyhow::Error::msg)?;
+        Ok(kubelet::ImageOptions { parallel, verification, providers, collection })
     }
 }

@@ -1,12 +1,13 @@
 //! `pintle kubelet`: the node agent alone.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
 use kubelet::cgroup::Driver;
+use kubelet::config::FileConfig;
 use kubelet::node::pressure::Thresholds;
 use kubelet::static_pods::{self, url::Url};
 use stdx::{Rng, SharedClock};
@@ -36,13 +37,14 @@ pub struct Kubelet {
     /// Headers to send with it (comma separated, `name:value`; repeatable).
     #[arg(long, value_name = "NAME:VALUE", value_delimiter = ',')]
     manifest_url_header: Vec<String>,
-    /// How often the folder is read without being told of a change.
-    #[arg(long, default_value = "20s", value_name = "DURATION", value_parser = static_pods::frequency)]
-    file_check_frequency: Duration,
-    /// How often the URL is asked.
-    #[arg(long, default_value = "20s", value_name = "DURATION", value_parser = static_pods::frequency)]
-    http_check_frequency: Duration,
-    /// A file of kind KubeletConfiguration (`crashLoopBackOff`; what it does not know is refused).
+    /// How often the folder is read without being told of a change [default: 20s].
+    #[arg(long, value_name = "DURATION", value_parser = static_pods::frequency)]
+    file_check_frequency: Option<Duration>,
+    /// How often the URL is asked [default: 20s].
+    #[arg(long, value_name = "DURATION", value_parser = static_pods::frequency)]
+    http_check_frequency: Option<Duration>,
+    /// A file of kind KubeletConfiguration. Flags come before what it says; what this kubelet does not do
+    /// is refused.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// The Node's name; what was first registered wins.
@@ -54,24 +56,24 @@ pub struct Kubelet {
     /// Where pods' volumes and this node's identity are kept.
     #[arg(long, default_value = "/var/lib/kubelet", value_name = "DIR")]
     root_dir: PathBuf,
-    /// Where container logs are kept.
-    #[arg(long, default_value = "/var/log/pods", value_name = "DIR")]
-    pod_logs_dir: PathBuf,
+    /// Where container logs are kept [default: /var/log/pods].
+    #[arg(long, value_name = "DIR")]
+    pod_logs_dir: Option<PathBuf>,
     /// A cgroup above the pods' own, to keep several nodes on one machine apart.
-    #[arg(long, default_value = "", value_name = "PATH")]
-    cgroup_root: String,
-    /// How cgroups are named where the runtime does not tell: cgroupfs or systemd.
-    #[arg(long, default_value = "cgroupfs", value_name = "DRIVER", value_parser = Driver::parse)]
-    cgroup_driver: Driver,
-    /// The container runtime.
-    #[arg(long, default_value = "unix:///run/containerd/containerd.sock", value_name = "ENDPOINT")]
-    container_runtime_endpoint: String,
-    /// The address to serve logs on.
-    #[arg(long, default_value = "0.0.0.0", value_name = "IP")]
-    address: IpAddr,
-    /// The port to serve logs on.
-    #[arg(long, default_value_t = 10250, value_name = "PORT")]
-    port: u16,
+    #[arg(long, value_name = "PATH")]
+    cgroup_root: Option<String>,
+    /// How cgroups are named where the runtime does not tell: cgroupfs or systemd [default: cgroupfs].
+    #[arg(long, value_name = "DRIVER", value_parser = Driver::parse)]
+    cgroup_driver: Option<Driver>,
+    /// The container runtime [default: unix:///run/containerd/containerd.sock].
+    #[arg(long, value_name = "ENDPOINT")]
+    container_runtime_endpoint: Option<String>,
+    /// The address to serve logs on [default: 0.0.0.0].
+    #[arg(long, value_name = "IP")]
+    address: Option<IpAddr>,
+    /// The port to serve logs on [default: 10250].
+    #[arg(long, value_name = "PORT")]
+    port: Option<u16>,
     /// The serving certificate; without it nothing is served.
     #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
     tls_cert_file: Option<PathBuf>,
@@ -83,12 +85,12 @@ pub struct Kubelet {
     /// The addresses of the cluster's DNS (comma separated).
     #[arg(long, value_name = "IP", value_delimiter = ',')]
     cluster_dns: Vec<String>,
-    /// The domain of the cluster's names.
-    #[arg(long, default_value = "cluster.local", value_name = "DOMAIN")]
-    cluster_domain: String,
-    /// Pods this node runs at most.
-    #[arg(long, default_value_t = 110, value_name = "COUNT")]
-    max_pods: u32,
+    /// The domain of the cluster's names [default: cluster.local].
+    #[arg(long, value_name = "DOMAIN")]
+    cluster_domain: Option<String>,
+    /// Pods this node runs at most [default: 110].
+    #[arg(long, value_name = "COUNT")]
+    max_pods: Option<u32>,
     /// Kernel settings pods may have beside the safe ones (comma separated; `*` at the end: any).
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     allowed_unsafe_sysctls: Vec<String>,
@@ -102,61 +104,17 @@ pub struct Kubelet {
 
 /// Runs the command.
 pub async fn run(args: Kubelet, clock: SharedClock) -> Result<()> {
-    preflight::check_runtime(&args.container_runtime_endpoint, &clock).await?;
-    let client = match &args.kubeconfig {
-        Some(kubeconfig) => Some(Standalone { kubeconfig: kubeconfig.clone(), v: args.v }.client("kubelet", &clock)?),
-        None => None,
-    };
-    let url = match &args.manifest_url {
-        Some(url) => Some(Url::parse(url, &args.manifest_url_header).map_err(anyhow::Error::msg)?),
-        None => None,
-    };
-    let serving = match (&args.tls_cert_file, &args.tls_private_key_file) {
-        (Some(certificate), Some(key)) => {
-            let identity = FileIdentity::pair(certificate, key).map_err(anyhow::Error::msg)?;
-            Some(transport::tls::server(&clock, identity)?)
-        }
-        _ => None,
-    };
-    let client_ca = match &args.client_ca_file {
-        Some(path) => Some(Trust::file(path).map_err(anyhow::Error::msg)?),
-        None => None,
-    };
-    let config = match &args.config {
+    let file = match &args.config {
         Some(path) => {
             kubelet::config::parse(&std::fs::read(path)?).map_err(|why| anyhow::anyhow!("{}: {why}", path.display()))?
         }
-        None => kubelet::config::FileConfig::default(),
+        None => FileConfig::default(),
     };
-    let defaults = kubelet::Options::default();
-    let options = kubelet::Options {
-        node_name: args.hostname_override.clone().unwrap_or_else(address::host_name),
-        node_ips: vec![args.node_ip.unwrap_or_else(address::outward).to_string()],
-        root_dir: args.root_dir.clone(),
-        log_dir: args.pod_logs_dir.clone(),
-        cgroup_root: args.cgroup_root.clone(),
-        cgroup_driver: args.cgroup_driver,
-        runtime_endpoint: args.container_runtime_endpoint.clone(),
-        address: serving.is_some().then(|| SocketAddr::new(args.address, args.port)),
-        serving,
-        client_ca,
-        cluster_dns: args.cluster_dns.clone(),
-        cluster_domain: args.cluster_domain.clone(),
-        max_pods: args.max_pods,
-        allowed_unsafe_sysctls: args.allowed_unsafe_sysctls.clone(),
-        thresholds: args.eviction_hard.unwrap_or_default(),
-        images: args.images.options()?,
-        static_pods: static_pods::Options {
-            path: args.pod_manifest_path.clone(),
-            url,
-            file_check: args.file_check_frequency,
-            http_check: args.http_check_frequency,
-        },
-        version: VERSION.to_owned(),
-        max_container_restart_period: config
-            .max_container_restart_period
-            .unwrap_or(defaults.max_container_restart_period),
-        ..defaults
+    let options = options(&args, &file, &clock)?;
+    preflight::check_runtime(&options.runtime_endpoint, &clock).await?;
+    let client = match &args.kubeconfig {
+        Some(kubeconfig) => Some(Standalone { kubeconfig: kubeconfig.clone(), v: args.v }.client("kubelet", &clock)?),
+        None => None,
     };
     let component = |stage| {
         let clock = clock.clone();
@@ -167,4 +125,71 @@ pub async fn run(args: Kubelet, clock: SharedClock) -> Result<()> {
         }
     };
     standalone::run_to_end(args.v, &clock, component).await
+}
+
+/// What the kubelet is told: what a flag does not say, `file` does.
+fn options(args: &Kubelet, file: &FileConfig, clock: &SharedClock) -> Result<kubelet::Options> {
+    let defaults = kubelet::Options::default();
+    let list = |flag: &[String], file: &[String]| if flag.is_empty() { file.to_vec() } else { flag.to_vec() };
+    let static_pods = static_pods::Options {
+        path: args.pod_manifest_path.clone().or_else(|| file.static_pod_path.clone()),
+        url: match args.manifest_url.as_ref().or(file.static_pod_url.as_ref()) {
+            Some(url) => {
+                let headers = list(&args.manifest_url_header, &file.static_pod_url_headers);
+                Some(Url::parse(url, &headers).map_err(anyhow::Error::msg)?)
+            }
+            None => None,
+        },
+        file_check: args.file_check_frequency.or(file.file_check_frequency).unwrap_or(static_pods::CHECK),
+        http_check: args.http_check_frequency.or(file.http_check_frequency).unwrap_or(static_pods::CHECK),
+    };
+    let certificate = args.tls_cert_file.as_ref().or(file.tls_cert_file.as_ref());
+    let serving = match (certificate, args.tls_private_key_file.as_ref().or(file.tls_private_key_file.as_ref())) {
+        (Some(certificate), Some(key)) => {
+            let identity = FileIdentity::pair(certificate, key).map_err(anyhow::Error::msg)?;
+            Some(transport::tls::server(clock, identity)?)
+        }
+        _ => None,
+    };
+    let client_ca = match args.client_ca_file.as_ref().or(file.client_ca_file.as_ref()) {
+        Some(path) => Some(Trust::file(path).map_err(anyhow::Error::msg)?),
+        None => None,
+    };
+    let address = args.address.or(file.address).unwrap_or(Ipv4Addr::UNSPECIFIED.into());
+    let port = args.port.or(file.port).unwrap_or(10250);
+    let (log_size, log_files) = defaults.log_limits;
+    let endpoint = args.container_runtime_endpoint.clone().or_else(|| file.container_runtime_endpoint.clone());
+    let domain = args.cluster_domain.clone().or_else(|| file.cluster_domain.clone());
+    Ok(kubelet::Options {
+        node_name: args.hostname_override.clone().unwrap_or_else(address::host_name),
+        node_ips: vec![args.node_ip.unwrap_or_else(address::outward).to_string()],
+        root_dir: args.root_dir.clone(),
+        log_dir: args.pod_logs_dir.clone().or_else(|| file.pod_logs_dir.clone()).unwrap_or(defaults.log_dir),
+        cgroup_root: args.cgroup_root.clone().or_else(|| file.cgroup_root.clone()).unwrap_or_default(),
+        cgroups_per_qos: file.cgroups_per_qos.unwrap_or(defaults.cgroups_per_qos),
+        cgroup_driver: args.cgroup_driver.or(file.cgroup_driver).unwrap_or_default(),
+        runtime_endpoint: endpoint.unwrap_or(defaults.runtime_endpoint),
+        address: serving.is_some().then(|| SocketAddr::new(address, port)),
+        serving,
+        client_ca,
+        cluster_dns: list(&args.cluster_dns, &file.cluster_dns),
+        cluster_domain: domain.unwrap_or(defaults.cluster_domain),
+        resolv_conf: file.resolv_conf.clone().unwrap_or(defaults.resolv_conf),
+        max_pods: args.max_pods.or(file.max_pods).unwrap_or(defaults.max_pods),
+        taints: file.register_with_taints.clone(),
+        pod_pids_limit: file.pod_pids_limit,
+        log_limits: (
+            file.container_log_max_size.unwrap_or(log_size),
+            file.container_log_max_files.unwrap_or(log_files),
+        ),
+        allowed_unsafe_sysctls: list(&args.allowed_unsafe_sysctls, &file.allowed_unsafe_sysctls),
+        thresholds: args.eviction_hard.or(file.eviction).unwrap_or_default(),
+        images: args.images.options(file)?,
+        static_pods,
+        version: VERSION.to_owned(),
+        max_container_restart_period: file
+            .max_container_restart_period
+            .unwrap_or(defaults.max_container_restart_period),
+        ..defaults
+    })
 }

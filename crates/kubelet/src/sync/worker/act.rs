@@ -65,7 +65,7 @@ impl Worker {
             Phase::Running => {
                 let renewal = self.memory.lock().next_renewal().is_some_and(|at| ctx.clock.now() >= at);
                 let fresh = self.memory.lock().volumes_fresh && !renewal;
-                if plan.sandbox == Sandbox::Finish || (plan.is_idle() && fresh) {
+                if self.held.is_some() || plan.sandbox == Sandbox::Finish || (plan.is_idle() && fresh) {
                     return;
                 }
                 let halt = CancellationToken::new();

@@ -33,6 +33,7 @@ use crate::context::Context;
 use crate::pod::BoundPod;
 use crate::probe::prober::Told;
 use crate::probe::threshold::Kind;
+use crate::report::Wait;
 use crate::resize::{Actuated, Resizing};
 use crate::runtime::PodState;
 use crate::status::containers::Waiting;
@@ -104,6 +105,8 @@ pub struct Worker {
     life: Phase,
     rejected: Option<Cause>,
     eviction: Option<(Cause, i64)>,
+    /// Nothing begins before that is over.
+    held: Option<Wait>,
     /// When `activeDeadlineSeconds` has passed.
     deadline: Option<Instant>,
     seen: Arc<PodState>,
@@ -127,7 +130,7 @@ pub struct Worker {
     told: BTreeMap<(String, Kind), Told>,
     probers: HashMap<(String, Kind), AbortOnDropHandle<()>>,
     waiting: Waiting,
-    activity: Option<crate::report::Wait>,
+    activity: Option<Wait>,
     memory: Arc<Mutex<Memory>>,
     step: Step,
     failures: u32,
@@ -172,6 +175,7 @@ impl Worker {
             life: Phase::Running,
             rejected,
             eviction: None,
+            held: None,
             deadline,
             seen,
             stale: true,
@@ -418,6 +422,9 @@ impl Worker {
         }
         if let Some(eviction) = inbox.evict {
             self.eviction.get_or_insert(eviction);
+        }
+        if let Some(held) = inbox.held {
+            self.held = held;
         }
         for (key, told) in inbox.told {
             // No verdict yet is no reason to forget what held before this process began.

@@ -87,7 +87,7 @@ impl Worker {
             pod: &self.pod,
             life: &self.life,
             seen: &self.seen,
-            activity: self.activity.as_ref(),
+            activity: self.held.as_ref().or(self.activity.as_ref()),
             waiting: &self.waiting,
             told: &self.told,
             runtime_error: self.runtime_error.as_deref(),

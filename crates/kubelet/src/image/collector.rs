@@ -1,0 +1,151 @@
+//! Removes images that nobody uses: when the disk they are on is nearly full, when the node is short of
+//! disk, when they are too old.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::events::Type;
+use stdx::ClockExt;
+use stdx::clock::Instant;
+use tokio::sync::watch;
+
+use super::collect::{self, Ages, Policy};
+use super::records::is_called;
+use crate::context::{Context, blocking};
+use crate::node::facts::{Disk, Levels, Places};
+use crate::node::pressure::{self, Thresholds};
+use crate::pods::Pods;
+use crate::runtime::{Error, Image};
+
+/// How often the disk is looked at.
+const LOOK: Duration = Duration::from_secs(10);
+/// How often images are looked at while there is room.
+const PERIOD: Duration = Duration::from_secs(5 * 60);
+/// How soon again when the node was short of disk and not enough could be removed.
+const AGAIN: Duration = Duration::from_secs(60);
+
+/// The one that removes.
+pub struct Collector {
+    ctx: Arc<Context>,
+    pods: Arc<Pods>,
+    policy: Policy,
+    thresholds: Thresholds,
+    places: Places,
+    ages: Ages,
+    failures: u32,
+}
+
+impl Collector {
+    /// Nothing has been seen yet.
+    pub fn new(ctx: Arc<Context>, pods: Arc<Pods>, policy: Policy, thresholds: Thresholds, places: Places) -> Self {
+        let ages = Ages::new(ctx.clock.now());
+        Self { ctx, pods, policy, thresholds, places, ages, failures: 0 }
+    }
+
+    /// Removes them for as long as it is polled, once all pods that are wanted are known.
+    pub async fn run(mut self, mut all_shown: watch::Receiver<bool>) {
+        if all_shown.wait_for(|shown| *shown).await.is_err() {
+            return;
+        }
+        let clock = self.ctx.clock.clone();
+        let (mut due, mut relieved) = (clock.now(), None);
+        loop {
+            let now = clock.now();
+            let levels = self.levels().await;
+            let is_short = pressure::below(&self.thresholds, &levels).disk;
+            if now >= due {
+                due = now + PERIOD;
+                let result = self.collect(levels.images.or(levels.data), is_short).await;
+                self.tell(result);
+                relieved = is_short.then_some(now);
+            } else if is_short && relieved.is_none_or(|at: Instant| now.since(at) >= AGAIN) {
+                relieved = Some(now);
+                let result = self.collect(None, true).await;
+                self.tell(result);
+            }
+            clock.sleep(LOOK).await;
+        }
+    }
+
+    /// A failure that comes alone is no news: the runtime may just be starting.
+    fn tell(&mut self, result: Result<(), String>) {
+        let Err(why) = result else {
+            self.failures = 0;
+            return;
+        };
+        tracing::warn!(why, "images were not collected");
+        self.failures = self.failures.saturating_add(1);
+        if self.failures > 1 {
+            self.ctx.report.node_event(Type::Warning, "ImageGCFailed", why);
+        }
+    }
+
+    async fn levels(&mut self) -> Levels {
+        if self.places.images.is_none() {
+            self.places.images = self.ctx.runtime.image_folder().await.ok().flatten();
+        }
+        let places = self.places.clone();
+        blocking(move || places.levels()).await.unwrap_or_default()
+    }
+
+    /// Looks at all images and removes those that are to go: all that can when the node is short of disk.
+    async fn collect(&mut self, disk: Option<Disk>, is_short: bool) -> Result<(), String> {
+        let told = |error: Error| format!("the images are not known: {error}");
+        let images = self.ctx.runtime.images().await.map_err(told)?;
+        let used = self.ctx.runtime.images_in_use().await.map_err(told)?;
+        let named = self.pods.images();
+        let now = self.ctx.clock.now();
+        self.ages.observe(&images, |image| is_used(image, &used, &named), now);
+        let mut problems = Vec::new();
+        let mut gone = BTreeSet::new();
+        for image in self.ages.outdated(&images, &self.policy, now) {
+            match self.remove(image, "nobody has used it for long").await {
+                Ok(()) => drop(gone.insert(image.id.clone())),
+                Err(problem) => problems.push(problem),
+            }
+        }
+        let usage = disk.map(|disk| (disk, collect::usage(&disk, &self.policy)));
+        let to_free = match usage {
+            Some((disk, None)) => {
+                let text = format!("invalid capacity {} on image filesystem", disk.capacity);
+                self.ctx.report.node_event(Type::Warning, "InvalidDiskCapacity", text.clone());
+                return Err(text);
+            }
+            Some((_, Some(usage))) => usage.to_free,
+            None => 0,
+        };
+        let mut freed = 0;
+        for image in self.ages.removable(&images, &self.policy, now) {
+            if gone.contains(&image.id) || (freed >= to_free && !is_short) {
+                continue;
+            }
+            match self.remove(image, "the disk is nearly full").await {
+                Ok(()) => freed = u64::saturating_add(freed, image.size),
+                Err(problem) => problems.push(problem),
+            }
+        }
+        if !problems.is_empty() {
+            return Err(format!("wanted to free {to_free} bytes, but freed {freed}: {}", problems.join(", ")));
+        }
+        if let Some((disk, Some(usage))) = usage.filter(|_| freed < to_free) {
+            let text = collect::too_little(&usage, disk.capacity, freed);
+            self.ctx.report.node_event(Type::Warning, "FreeDiskSpaceFailed", text.clone());
+            return Err(text);
+        }
+        Ok(())
+    }
+
+    async fn remove(&self, image: &Image, why: &str) -> Result<(), String> {
+        tracing::info!(image = image.id, names = ?image.tags, bytes = image.size, why, "an image is removed");
+        self.ctx.runtime.remove_image(&image.id).await.map_err(|error| format!("{}: {error}", image.id))?;
+        self.ctx.puller.forget(&image.id).await;
+        Ok(())
+    }
+}
+
+/// `used` are ids and names that the runtime uses, `named` names that pods have.
+fn is_used(image: &Image, used: &BTreeSet<String>, named: &BTreeSet<String>) -> bool {
+    let mut own = std::iter::once(&image.id).chain(&image.tags).chain(&image.digests);
+    own.any(|name| used.contains(name)) || used.iter().chain(named).any(|name| is_called(image, name))
+}
