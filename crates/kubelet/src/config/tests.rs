@@ -1,3 +1,5 @@
+//! What a KubeletConfiguration may say, and what is refused.
+
 use super::*;
 
 const HEAD: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
