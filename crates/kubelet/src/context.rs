@@ -183,31 +183,32 @@ pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stat
 /// a busy machine would make a pod miss a deadline of an hour.
 #[cfg(test)]
 pub mod busy {
-    use std::cell::Cell;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     thread_local! {
-        static WAITED_FOR: Cell<usize> = const { Cell::new(0) };
+        static WAITED_FOR: Arc<AtomicUsize> = Arc::default();
     }
 
-    /// Work that is waited for.
-    pub struct Busy;
+    /// Work that is waited for. It may end on another thread than it began on, where there are several.
+    pub struct Busy(Arc<AtomicUsize>);
 
     impl Busy {
         pub fn enter() -> Self {
-            WAITED_FOR.set(WAITED_FOR.get() + 1);
-            Self
+            let count = WAITED_FOR.with(Arc::clone);
+            count.fetch_add(1, Ordering::Relaxed);
+            Self(count)
         }
     }
 
     impl Drop for Busy {
         fn drop(&mut self) {
-            // Under a runtime of several threads it may have begun on another one.
-            WAITED_FOR.set(WAITED_FOR.get().saturating_sub(1));
+            self.0.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
     /// True while there is some.
     pub fn is_any() -> bool {
-        WAITED_FOR.get() > 0
+        WAITED_FOR.with(|count| count.load(Ordering::Relaxed) > 0)
     }
 }
