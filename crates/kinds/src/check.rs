@@ -154,6 +154,15 @@ pub fn selector(selector: &LabelSelector, path: &Path, errors: &mut FieldErrors)
     }
 }
 
+/// A selector that cannot be read selects nothing: says so in the kind's own words, once more.
+pub fn is_readable(selector: &LabelSelector, wrong: &str, path: &Path, errors: &mut FieldErrors) -> bool {
+    let is_readable = api::selector(selector).is_ok();
+    if !is_readable {
+        errors.invalid(path, value(selector), wrong);
+    }
+    is_readable
+}
+
 /// True for the selector that selects everything (or was never given).
 pub fn is_empty_selector(selector: &LabelSelector) -> bool {
     selector.match_labels.as_ref().is_none_or(|labels| labels.is_empty())

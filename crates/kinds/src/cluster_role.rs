@@ -31,6 +31,7 @@ impl Kind for ClusterRole {
         }
         for (i, selector) in selectors.iter().enumerate() {
             check::selector(selector, &path.index(i), errors);
+            check::is_readable(selector, "invalid label selector.", &path.index(i), errors);
         }
     }
 

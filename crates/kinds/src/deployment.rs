@@ -62,7 +62,9 @@ impl Kind for Deployment {
         if check::is_empty_selector(&spec.selector) {
             errors.invalid(&selector, check::value(&spec.selector), "empty selector is invalid for deployment");
         }
-        pod::template::validate(ctx, &spec.template, &spec.selector, "ReplicaSet", &path.child("template"), errors);
+        if check::is_readable(&spec.selector, "invalid label selector", &selector, errors) {
+            pod::template::validate(ctx, &spec.template, &spec.selector, "ReplicaSet", &path.child("template"), errors);
+        }
         validate_strategy(spec, &path.child("strategy"), errors);
         check::not_negative(spec.min_ready_seconds, &path.child("minReadySeconds"), errors);
         check::not_negative(spec.revision_history_limit, &path.child("revisionHistoryLimit"), errors);

@@ -1,10 +1,12 @@
 //! Node: a machine that runs pods.
 
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 use api::types::core::v1 as core;
 use machinery::field::{ErrorType, FieldError, FieldErrors, Path};
 use machinery::names;
+use serde_json::Value;
 
 use crate::addresses;
 use crate::cells;
@@ -17,6 +19,8 @@ use crate::shape::{PROXIED, Shape, Subresource};
 const ROLE: &str = "node-role.kubernetes.io/";
 const OLD_ROLE: &str = "kubernetes.io/role";
 const EFFECTS: &[&str] = &["NoSchedule", "PreferNoSchedule", "NoExecute"];
+/// The longest name of a feature.
+const FEATURE: usize = 253;
 
 pub struct Node;
 
@@ -77,13 +81,25 @@ impl Kind for Node {
         let cidrs = spec.pod_cidrs.as_deref().unwrap_or_default();
         let path = Path::new("spec").child("podCIDRs");
         for (i, cidr) in cidrs.iter().enumerate() {
-            check::cidr(cidr, &path.index(i), errors);
+            addresses::network(cidr, &[], &path.index(i), errors);
         }
-        if cidrs.len() > 2 {
+        let odd = cidrs.iter().enumerate().find(|(_, cidr)| addresses::read_network(cidr).is_none());
+        if let Some((i, cidr)) = odd.filter(|_| cidrs.len() > 1) {
+            let wrong = format!(
+                "invalid PodCIDRs. failed to check with dual stack with error:invalid CIDR[{i}]: {cidr} (invalid CIDR \
+                 address: {cidr})"
+            );
+            errors.internal(&path, wrong);
+        }
+        let v6 = |cidr: &String| addresses::read_network(cidr).is_some_and(|net| net.addr().is_ipv6());
+        let is_dual = odd.is_none() && cidrs.iter().any(v6) && !cidrs.iter().all(v6);
+        if cidrs.len() > 2 || (cidrs.len() == 2 && !is_dual) {
             let wrong = "may specify no more than one CIDR for each IP family";
             errors.invalid(&path, check::value(&cidrs), wrong);
         }
         amounts(node, errors);
+        swap(node, errors);
+        features(node, errors);
     }
 
     fn validate_update(_ctx: &Ctx, new: &Self::Object, old: &Self::Object, errors: &mut FieldErrors) {
@@ -96,9 +112,11 @@ impl Kind for Node {
             errors.forbidden(&path.child("podCIDRs"), wrong);
         }
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
-        if !text(&old.provider_id).is_empty() && text(&new.provider_id) != text(&old.provider_id) {
-            let wrong = "node updates may not change providerID except from \"\" to valid";
-            errors.forbidden(&path.child("providerID"), wrong);
+        let (before, after) = (text(&old.provider_id), text(&new.provider_id));
+        if !before.is_empty() && before != after {
+            let wrong = if after.is_empty() { "cleared" } else { "modified" };
+            let wrong = format!("field cannot be {wrong} once set");
+            errors.invalid(&path.child("providerID"), Value::Null, wrong);
         }
         if text(&new.external_id) != text(&old.external_id) {
             errors.forbidden(&path.child("externalID"), "may not be updated");
@@ -107,6 +125,7 @@ impl Kind for Node {
 
     fn validate_status(_ctx: &Ctx, new: &Self::Object, _old: &Self::Object, errors: &mut FieldErrors) {
         amounts(new, errors);
+        features(new, errors);
         let addresses = new.status.as_ref().and_then(|status| status.addresses.as_deref()).unwrap_or_default();
         let mut seen = BTreeSet::new();
         for (i, address) in addresses.iter().enumerate() {
@@ -215,6 +234,49 @@ fn amounts(node: &core::Node, errors: &mut FieldErrors) {
             }
         }
     }
+}
+
+fn swap(node: &core::Node, errors: &mut FieldErrors) {
+    let info = node.status.as_ref().and_then(|status| status.node_info.as_ref());
+    if let Some(capacity) = info.and_then(|info| info.swap.as_ref()?.capacity).filter(|capacity| *capacity <= 0) {
+        // Told as a part of the metadata, where it is not.
+        let path = Path::new("metadata").child("nodeSwapStatus").child("capacity");
+        errors.invalid(&path, capacity, "must be greater than zero");
+    }
+}
+
+/// What the kubelet says it can do, in the order of the alphabet.
+fn features(node: &core::Node, errors: &mut FieldErrors) {
+    let path = Path::new("status").child("declaredFeatures");
+    let features = node.status.as_ref().and_then(|status| status.declared_features.as_deref()).unwrap_or_default();
+    for (i, feature) in features.iter().enumerate() {
+        if feature.len() > FEATURE {
+            let wrong = format!("invalid feature name {feature:?}: must be no more than {FEATURE} characters");
+            errors.invalid(&path.index(i), feature.as_str(), wrong);
+        } else if !is_feature(feature) {
+            let wrong = format!(
+                "invalid feature name {feature:?}: must start with an UpperCamelCase segment, with subsequent segments \
+                 separated by '/' (e.g., MyFeature or MyFeature/mySubFeature), and contain only alphanumeric \
+                 characters and slashes"
+            );
+            errors.invalid(&path.index(i), feature.as_str(), wrong);
+        }
+        let Some(next) = features.get(i + 1) else { continue };
+        match feature.cmp(next) {
+            Ordering::Less => {}
+            Ordering::Equal => errors.duplicate(&path.index(i + 1), next.as_str()),
+            Ordering::Greater => {
+                errors.invalid(&path.index(i + 1), next.as_str(), "list must be sorted alphabetically");
+            }
+        }
+    }
+}
+
+fn is_feature(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_uppercase())
+        && name.split('/').all(|part| {
+            part.starts_with(|c: char| c.is_ascii_alphabetic()) && part.bytes().all(|c| c.is_ascii_alphanumeric())
+        })
 }
 
 fn state(node: &core::Node) -> String {

@@ -54,7 +54,9 @@ impl Kind for ReplicaSet {
         if check::is_empty_selector(&spec.selector) {
             errors.invalid(&selector, check::value(&spec.selector), "empty selector is invalid for deployment");
         }
-        if let Some(template) = &spec.template {
+        if let Some(template) = &spec.template
+            && check::is_readable(&spec.selector, "invalid label selector", &selector, errors)
+        {
             pod::template::validate(ctx, template, &spec.selector, "ReplicaSet", &path.child("template"), errors);
         }
     }

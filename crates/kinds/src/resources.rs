@@ -46,15 +46,24 @@ pub fn round_requirements(resources: &mut Option<ResourceRequirements>) {
 /// What the containers of a pod ask for together: the larger of all that run at once and of each
 /// init container with the sidecars started before it.
 pub fn sum_of_requests(spec: &PodSpec) -> BTreeMap<String, Quantity> {
+    sum(spec, |resources| resources.requests.as_ref())
+}
+
+/// What they may use together, in the same way.
+pub fn sum_of_limits(spec: &PodSpec) -> BTreeMap<String, Quantity> {
+    sum(spec, |resources| resources.limits.as_ref())
+}
+
+fn sum(spec: &PodSpec, of: fn(&ResourceRequirements) -> Option<&List>) -> BTreeMap<String, Quantity> {
     let mut sum: BTreeMap<String, Quantity> = BTreeMap::new();
     let mut peak: BTreeMap<String, Quantity> = BTreeMap::new();
-    let requests = |resources: &Option<ResourceRequirements>| -> Vec<(String, Quantity)> {
-        let requests = resources.as_ref().and_then(|r| r.requests.as_ref());
-        requests.into_iter().flatten().filter_map(|(n, a)| Some((n.clone(), parse(a)?))).collect()
+    let amounts = |resources: &Option<ResourceRequirements>| -> Vec<(String, Quantity)> {
+        let list = resources.as_ref().and_then(of);
+        list.into_iter().flatten().filter_map(|(n, a)| Some((n.clone(), parse(a)?))).collect()
     };
     for container in spec.init_containers.iter().flatten() {
         let sidecar = container.restart_policy.as_deref() == Some("Always");
-        for (name, amount) in requests(&container.resources) {
+        for (name, amount) in amounts(&container.resources) {
             let running = sum.get(&name).copied().unwrap_or(Quantity::ZERO);
             let together = running.add(&amount);
             if sidecar {
@@ -67,7 +76,7 @@ pub fn sum_of_requests(spec: &PodSpec) -> BTreeMap<String, Quantity> {
         }
     }
     for container in &spec.containers {
-        for (name, amount) in requests(&container.resources) {
+        for (name, amount) in amounts(&container.resources) {
             let together = sum.get(&name).map_or(amount, |running| running.add(&amount));
             sum.insert(name, together);
         }

@@ -73,7 +73,7 @@ pub fn amount(amount: &Amount, path: &Path, errors: &mut FieldErrors) {
 /// The name of a CSI driver.
 pub fn driver_name(name: &str, path: &Path, errors: &mut FieldErrors) {
     if name.is_empty() {
-        errors.required(path, "");
+        return errors.required(path, "");
     }
     if name.len() > MAX_DRIVER_NAME {
         errors.too_long(path, MAX_DRIVER_NAME);

@@ -30,7 +30,14 @@ pub fn object(ctx: &Ctx, scaler: &autoscaling::HorizontalPodAutoscaler, errors: 
     if spec.min_replicas.is_some_and(|min| spec.max_replicas < min) {
         errors.invalid(&max, spec.max_replicas, "must be greater than or equal to `minReplicas`");
     }
-    reference(ctx, &spec.scale_target_ref, &path.child("scaleTargetRef"), errors);
+    let target = &spec.scale_target_ref;
+    reference(ctx, target, &path.child("scaleTargetRef"), errors);
+    let version = target.api_version.as_deref().unwrap_or_default();
+    // Of the kinds without a group only one can be scaled.
+    if ctx.verb == Verb::Create && target.kind != "ReplicationController" && !version.contains('/') {
+        let path = path.child("scaleTargetRef").child("apiVersion");
+        errors.invalid(&path, version, "apiVersion must specify API group");
+    }
     let metrics = spec.metrics.as_deref().unwrap_or_default();
     let metrics_path = path.child("metrics");
     for (i, metric) in metrics.iter().enumerate() {

@@ -10,7 +10,9 @@ use crate::storage;
 const BYTE_RANGE: &str = "must be between 0 and 255, inclusive";
 const HOST_PATH_TYPES: &[&str] =
     &["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
-const ISCSI_FORMAT: &str = "must be valid format";
+pub(crate) const ISCSI_FORMAT: &str = "must be valid format";
+pub(crate) const ISCSI_TOO_LONG: &str = "Total length of <volume name>:<iscsi.targetPortal> must be under 64 \
+    characters if iscsi.initiatorName is specified.";
 /// How long a volume's name with its portal may be when the initiator has a name.
 const MAX_ISCSI_NAME: usize = 64;
 const MAX_TENANT: usize = 64;
@@ -156,7 +158,7 @@ fn no_steps_back(text: &str, path: &Path, errors: &mut FieldErrors) {
     }
 }
 
-fn byte(number: Option<i32>, path: &Path, errors: &mut FieldErrors) {
+pub(crate) fn byte(number: Option<i32>, path: &Path, errors: &mut FieldErrors) {
     if let Some(number) = number.filter(|number| !(0..=255).contains(number)) {
         errors.invalid(path, number, BYTE_RANGE);
     }
@@ -213,7 +215,7 @@ fn sources(spec: &core::PersistentVolumeSpec, source: &str, name: &str, path: &P
 }
 
 /// Sources that drivers have taken the place of.
-fn old_sources(spec: &core::PersistentVolumeSpec, source: &str, path: &Path, errors: &mut FieldErrors) {
+pub(crate) fn old_sources(spec: &core::PersistentVolumeSpec, source: &str, path: &Path, errors: &mut FieldErrors) {
     let at = path.child(source);
     if let Some(disk) = spec.gce_persistent_disk.as_ref().filter(|_| source == "gcePersistentDisk") {
         let at = path.child("persistentDisk");
@@ -311,10 +313,8 @@ fn old_sources(spec: &core::PersistentVolumeSpec, source: &str, path: &Path, err
 
 fn iscsi(iscsi: &core::ISCSIPersistentVolumeSource, volume: &str, at: &Path, errors: &mut FieldErrors) {
     filled(&[(&iscsi.target_portal, "targetPortal")], at, errors);
-    if iscsi.initiator_name.is_some() && volume.len() + 1 + iscsi.target_portal.len() > MAX_ISCSI_NAME {
-        let wrong = "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if \
-                     iscsi.initiatorName is specified.";
-        errors.invalid(&at.child("targetportal"), iscsi.target_portal.as_str(), wrong);
+    if iscsi.initiator_name.is_some() && is_iscsi_too_long(volume, &iscsi.target_portal) {
+        errors.invalid(&at.child("targetportal"), iscsi.target_portal.as_str(), ISCSI_TOO_LONG);
     }
     if iscsi.iqn.is_empty() {
         errors.required(&at.child("iqn"), "");
@@ -333,8 +333,13 @@ fn iscsi(iscsi: &core::ISCSIPersistentVolumeSource, volume: &str, at: &Path, err
     }
 }
 
+/// True for a name that, with its portal, is longer than the initiator's may be.
+pub(crate) fn is_iscsi_too_long(volume: &str, portal: &str) -> bool {
+    volume.len() + 1 + portal.len() > MAX_ISCSI_NAME
+}
+
 /// `iqn.2015-02.example.com:disk`, `eui.` with 16 letters and digits, `naa.` with 32.
-fn is_iscsi_name(name: &str) -> bool {
+pub(crate) fn is_iscsi_name(name: &str) -> bool {
     let id = |rest: &str, length: usize| {
         // Whatever stands between the kind and the number counts as the dot.
         let mut letters = rest.chars();
@@ -360,7 +365,7 @@ fn is_iscsi_name(name: &str) -> bool {
         && !disk.chars().any(|c| ",;*&$|".contains(c) || c.is_ascii_whitespace())
 }
 
-fn fc(fc: &core::FCVolumeSource, at: &Path, errors: &mut FieldErrors) {
+pub(crate) fn fc(fc: &core::FCVolumeSource, at: &Path, errors: &mut FieldErrors) {
     let names = fc.target_wwns.as_deref().unwrap_or_default();
     let ids = fc.wwids.as_deref().unwrap_or_default();
     let path = at.child("targetWWNs");

@@ -9,11 +9,15 @@ mod validate_annotations;
 mod validate_app_armor;
 mod validate_claims;
 pub mod validate_container;
+mod validate_ephemeral;
 mod validate_os;
-mod validate_parts;
 mod validate_projected;
+mod validate_resize;
 mod validate_restart;
 pub mod validate_scheduling;
+mod validate_seccomp;
+mod validate_sources;
+mod validate_status;
 mod validate_update;
 mod validate_volume;
 mod warnings;
@@ -107,18 +111,18 @@ impl Kind for Pod {
         match ctx.subresource {
             "ephemeralcontainers" => {
                 validate::pod(new, false, errors);
-                validate_parts::ephemeral(new, old, errors);
+                validate_ephemeral::ephemeral(new, old, errors);
             }
             "resize" => {
                 validate::pod(new, false, errors);
-                validate_parts::resize(new, old, errors);
+                validate_resize::resize(new, old, errors);
             }
             _ => {}
         }
     }
 
     fn validate_status(_ctx: &Ctx, new: &Self::Object, old: &Self::Object, errors: &mut FieldErrors) {
-        validate_update::status(new, old, errors);
+        validate_status::update(new, old, errors);
     }
 
     /// What is read from annotations is told before it is.
@@ -153,12 +157,12 @@ impl Kind for Pod {
     }
 }
 
-/// The names of the sources a volume has; one that is right has exactly one.
+/// The names of the sources a volume has, in the order they are looked at; one that is right has exactly one.
 pub fn volume_sources(volume: &core::Volume) -> Vec<&'static str> {
     let sources = [
+        ("emptyDir", volume.empty_dir.is_some()),
         ("hostPath", volume.host_path.is_some()),
         ("gitRepo", volume.git_repo.is_some()),
-        ("emptyDir", volume.empty_dir.is_some()),
         ("gcePersistentDisk", volume.gce_persistent_disk.is_some()),
         ("awsElasticBlockStore", volume.aws_elastic_block_store.is_some()),
         ("secret", volume.secret.is_some()),
@@ -181,8 +185,8 @@ pub fn volume_sources(volume: &core::Volume) -> Vec<&'static str> {
         ("portworxVolume", volume.portworx_volume.is_some()),
         ("azureDisk", volume.azure_disk.is_some()),
         ("storageos", volume.storageos.is_some()),
-        ("scaleIO", volume.scale_io.is_some()),
         ("projected", volume.projected.is_some()),
+        ("scaleIO", volume.scale_io.is_some()),
         ("csi", volume.csi.is_some()),
         ("ephemeral", volume.ephemeral.is_some()),
         ("image", volume.image.is_some()),

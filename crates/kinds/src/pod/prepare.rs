@@ -51,6 +51,14 @@ pub fn update(subresource: &str, new: &mut Pod, old: &Pod) {
     if new.qos_class.as_deref().unwrap_or_default().is_empty() {
         new.qos_class.clone_from(&old.qos_class);
     }
+    // A client that does not know of claims does not take them away.
+    if new.resource_claim_statuses.is_none() {
+        new.resource_claim_statuses.clone_from(&old.resource_claim_statuses);
+    }
+    if new.extended_resource_claim_status.is_none() {
+        new.extended_resource_claim_status.clone_from(&old.extended_resource_claim_status);
+    }
+    drop_disabled_status(new, old);
     if new.observed_generation.unwrap_or(0) == 0 {
         new.observed_generation = old.observed_generation;
     }
@@ -58,6 +66,31 @@ pub fn update(subresource: &str, new: &mut Pod, old: &Pod) {
         if condition.observed_generation.unwrap_or(0) == 0 {
             let before = old.conditions.iter().flatten().find(|c| c.type_ == condition.type_);
             condition.observed_generation = before.and_then(|c| c.observed_generation);
+        }
+    }
+}
+
+/// Parts of a status behind gates that are off, where the stored status does not use them already.
+fn drop_disabled_status(new: &mut PodStatus, old: &PodStatus) {
+    if old.node_allocatable_resource_claim_statuses.is_none() {
+        new.node_allocatable_resource_claim_statuses = None;
+    }
+    if old.volume_health.is_none() {
+        new.volume_health = None;
+    }
+    let lists = |status: &PodStatus| {
+        let all = [&status.container_statuses, &status.init_container_statuses, &status.ephemeral_container_statuses];
+        all.into_iter()
+            .flatten()
+            .flatten()
+            .flat_map(|status| status.volume_mounts.iter().flatten())
+            .any(|mount| mount.volume_status.is_some())
+    };
+    if !lists(old) {
+        let all =
+            [&mut new.container_statuses, &mut new.init_container_statuses, &mut new.ephemeral_container_statuses];
+        for mount in all.into_iter().flatten().flatten().flat_map(|status| status.volume_mounts.iter_mut().flatten()) {
+            mount.volume_status = None;
         }
     }
 }

@@ -4,7 +4,7 @@ use api::meta::apis::meta::v1::LabelSelector;
 use api::types::core::v1::PodTemplateSpec;
 use machinery::field::{FieldErrors, Path};
 
-use super::{defaults, validate, validate_annotations, validate_app_armor, warnings};
+use super::{defaults, validate, validate_annotations, validate_app_armor, validate_seccomp, warnings};
 use crate::check;
 use crate::kind::{Ctx, Verb};
 use crate::metadata;
@@ -63,6 +63,7 @@ pub fn alone(ctx: &Ctx, template: &PodTemplateSpec, path: &Path, errors: &mut Fi
     validate_annotations::all(annotations, spec, ctx.verb == Verb::Create, &path.child("annotations"), errors);
     let path = path.child("spec");
     validate::spec(spec, validate::Where::Template, &path, errors);
+    validate_seccomp::alike(annotations, spec, &path, errors);
     validate_app_armor::alike(annotations, spec, &path, errors);
     if spec.ephemeral_containers.as_ref().is_some_and(|containers| !containers.is_empty()) {
         errors.forbidden(&path.child("ephemeralContainers"), "ephemeral containers not allowed in pod template");

@@ -9,7 +9,7 @@ use machinery::names;
 
 use super::{
     validate_annotations, validate_app_armor, validate_claims, validate_container, validate_os, validate_scheduling,
-    validate_volume,
+    validate_seccomp, validate_volume, warnings,
 };
 use crate::check;
 use crate::resources;
@@ -26,6 +26,8 @@ const DNS: &[&str] = &["ClusterFirst", "ClusterFirstWithHostNet", "Default", "No
 const NAMESERVERS: usize = 3;
 const SEARCHES: usize = 32;
 const SEARCH_CHARS: usize = 2048;
+/// What the kernel takes.
+const HOSTNAME: usize = 64;
 
 /// The mistakes in a pod, which may be new, beyond metadata.
 pub fn pod(pod: &Pod, is_new: bool, errors: &mut FieldErrors) {
@@ -38,6 +40,7 @@ pub fn pod(pod: &Pod, is_new: bool, errors: &mut FieldErrors) {
         errors.forbidden(&Path::new("[]"), "static pods do not support resource claims");
     }
     spec(own, Where::Pod, &path, errors);
+    claim_names(pod, own, &path.child("volumes"), errors);
     if own.service_account_name.as_deref().unwrap_or_default().is_empty() {
         for (i, volume) in own.volumes.iter().flatten().enumerate() {
             let sources = volume.projected.iter().flat_map(|projected| projected.sources.iter().flatten());
@@ -50,6 +53,27 @@ pub fn pod(pod: &Pod, is_new: bool, errors: &mut FieldErrors) {
     }
 }
 
+/// The names of the claims that are made for the pod.
+fn claim_names(pod: &Pod, spec: &PodSpec, path: &Path, errors: &mut FieldErrors) {
+    let made = |volume: &str| format!("{}-{volume}", pod.metadata.name.as_deref().unwrap_or_default());
+    let volumes = spec.volumes.as_deref().unwrap_or_default();
+    let ephemeral = volumes.iter().filter(|volume| volume.ephemeral.is_some());
+    let names: BTreeSet<String> = ephemeral.map(|volume| made(&volume.name)).collect();
+    for (i, volume) in volumes.iter().enumerate() {
+        let path = path.index(i);
+        if volume.ephemeral.is_some() && !volume.name.is_empty() {
+            let name = made(&volume.name);
+            for wrong in names::dns1123_subdomain(&name) {
+                errors.invalid(&path.child("name"), volume.name.as_str(), format!("PVC name {name:?}: {wrong}"));
+            }
+        }
+        if let Some(claim) = volume.persistent_volume_claim.as_ref().filter(|claim| names.contains(&claim.claim_name)) {
+            let wrong = "must not reference a PVC that gets created for an ephemeral volume";
+            errors.invalid(&path.child("persistentVolumeClaim").child("claimName"), claim.claim_name.as_str(), wrong);
+        }
+    }
+}
+
 /// What a pod may not bring along.
 pub fn new_pod(pod: &Pod, errors: &mut FieldErrors) {
     // They come through their own subresource, never with the pod.
@@ -58,6 +82,7 @@ pub fn new_pod(pod: &Pod, errors: &mut FieldErrors) {
         errors.forbidden(&Path::new("spec").child("ephemeralContainers"), "cannot be set on create");
     }
     if let Some(spec) = &pod.spec {
+        validate_seccomp::alike(pod.metadata.annotations.as_ref(), spec, &Path::new("spec"), errors);
         validate_app_armor::alike(pod.metadata.annotations.as_ref(), spec, &Path::new("spec"), errors);
     }
 }
@@ -104,10 +129,8 @@ pub fn spec(spec: &PodSpec, place: Where, path: &Path, errors: &mut FieldErrors)
     }
     named(&spec.hostname, "hostname", names::dns1123_label, errors);
     named(&spec.subdomain, "subdomain", names::dns1123_label, errors);
-    named(&spec.hostname_override, "hostnameOverride", names::dns1123_subdomain, errors);
-    if spec.hostname_override.is_some() && spec.set_hostname_as_fqdn == Some(true) {
-        errors.forbidden(&path.child("setHostnameAsFQDN"), "may not be specified when hostnameOverride is set");
-    }
+    hostname_override(spec, &path.child("hostnameOverride"), errors);
+    host_users(spec, path, errors);
     validate_scheduling::tolerations(&spec.tolerations, &path.child("tolerations"), errors);
     named(&spec.priority_class_name, "priorityClassName", names::dns1123_subdomain, errors);
     named(&spec.runtime_class_name, "runtimeClassName", names::dns1123_subdomain, errors);
@@ -133,6 +156,39 @@ pub fn spec(spec: &PodSpec, place: Where, path: &Path, errors: &mut FieldErrors)
     }
 }
 
+/// A hostname that is whole as it is goes with nothing else that makes one.
+fn hostname_override(spec: &PodSpec, path: &Path, errors: &mut FieldErrors) {
+    let Some(name) = spec.hostname_override.as_deref() else { return };
+    if spec.set_hostname_as_fqdn == Some(true) {
+        errors.forbidden(path, "may not be specified when setHostnameAsFQDN is true");
+    }
+    if spec.host_network == Some(true) {
+        errors.forbidden(path, "may not be specified when hostNetwork is true");
+    }
+    if name.len() > HOSTNAME {
+        errors.too_long(path, HOSTNAME);
+    }
+    check::all(names::dns1123_subdomain(name), path, name, errors);
+}
+
+/// Users of its own go with no other part of the host.
+fn host_users(spec: &PodSpec, path: &Path, errors: &mut FieldErrors) {
+    if spec.host_users != Some(false) {
+        return;
+    }
+    let wrong = "when `hostUsers` is false";
+    for (field, given) in [("hostNetwork", spec.host_network), ("HostPID", spec.host_pid), ("HostIPC", spec.host_ipc)] {
+        if given == Some(true) {
+            errors.forbidden(&path.child(field), wrong);
+        }
+    }
+    for (container, path) in warnings::containers(spec, path) {
+        if container.volume_devices.is_some_and(|devices| !devices.is_empty()) {
+            errors.forbidden(&path.child("volumeDevices"), wrong);
+        }
+    }
+}
+
 /// What a pod is given as a whole: enough for what its containers ask for, and no container may use more.
 fn whole(spec: &PodSpec, whole: &ResourceRequirements, path: &Path, errors: &mut FieldErrors) {
     if spec.os.as_ref().is_some_and(|os| os.name == "windows") {
@@ -147,6 +203,14 @@ fn whole(spec: &PodSpec, whole: &ResourceRequirements, path: &Path, errors: &mut
         if let Some(given) = amount(&whole.requests, &name).filter(|given| together > *given) {
             let wrong = format!("must be greater than or equal to aggregate container requests of {together}");
             errors.invalid(&path.child("requests").key(&name), given.to_string(), wrong);
+        }
+    }
+    // Of huge pages a pod cannot use more than it asks for: the pod's limit holds all containers'.
+    let pages = resources::sum_of_limits(spec).into_iter().filter(|(name, _)| name.starts_with("hugepages-"));
+    for (name, together) in pages {
+        if let Some(given) = amount(&whole.limits, &name).filter(|given| together > *given) {
+            let wrong = format!("must be greater than or equal to aggregate container limits of {together}");
+            errors.invalid(&path.child("limits").key(&name), given.to_string(), wrong);
         }
     }
     for (i, container) in spec.containers.iter().enumerate() {
@@ -255,9 +319,6 @@ fn security(spec: &PodSpec, context: &PodSecurityContext, place: Where, path: &P
                 }
             }
         }
-        if spec.host_users == Some(false) {
-            errors.forbidden(&path.child("hostNetwork"), "when `hostUsers` is false");
-        }
     }
     let path = path.child("securityContext");
     if spec.share_process_namespace == Some(true) && spec.host_pid == Some(true) {
@@ -304,7 +365,7 @@ fn security(spec: &PodSpec, context: &PodSecurityContext, place: Where, path: &P
         check::one_of(Some(policy), &supported, &path.child("supplementalGroupsPolicy"), errors);
     }
     if let Some(profile) = &context.seccomp_profile {
-        validate_container::seccomp(profile, &path.child("seccompProfile"), errors);
+        validate_seccomp::field(profile, &path.child("seccompProfile"), errors);
     }
     if let Some(options) = &context.windows_options {
         validate_os::options(options, &path.child("windowsOptions"), errors);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use api::types::core::v1::{Pod, PodSpec};
 use machinery::field::{FieldErrors, Path};
 
-use super::validate_app_armor as app_armor;
+use super::{validate_app_armor as app_armor, validate_seccomp as seccomp};
 
 const MIRROR: &str = "kubernetes.io/config.mirror";
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
@@ -23,6 +23,7 @@ pub fn all(annotations: Option<&Annotations>, spec: &PodSpec, cost: bool, path: 
     if let Some(text) = value(DELETION_COST).filter(|text| cost && !is_cost(text)) {
         errors.invalid(&path.key(DELETION_COST), text.as_str(), "must be a 32bit integer");
     }
+    seccomp::annotations(annotations, path, errors);
     app_armor::annotations(annotations, spec, path, errors);
 }
 

@@ -5,13 +5,13 @@ use std::net::IpAddr;
 
 use api::types::core::v1::{
     Container, ContainerPort, EnvFromSource, EnvVar, Lifecycle, LifecycleHandler, PodSpec, Probe, ResourceRequirements,
-    SeccompProfile, SecurityContext, VolumeDevice, VolumeMount,
+    SecurityContext, VolumeDevice, VolumeMount,
 };
 use machinery::field::{FieldErrors, Path};
 use machinery::names;
 use machinery::quantity::Quantity;
 
-use super::{validate_app_armor, validate_claims, validate_os, validate_restart, validate_volume};
+use super::{validate_app_armor, validate_claims, validate_os, validate_restart, validate_seccomp, validate_volume};
 use crate::check;
 use crate::resources;
 
@@ -25,6 +25,8 @@ struct Around<'a> {
     volumes: BTreeSet<&'a str>,
     /// Those that can be devices.
     blocks: BTreeSet<&'a str>,
+    /// Those that are directories of the pod's own.
+    empty: BTreeSet<&'a str>,
     claims: BTreeSet<&'a str>,
     policy: Option<&'a str>,
     grace: i64,
@@ -40,6 +42,13 @@ impl<'a> Around<'a> {
                 .iter()
                 .flatten()
                 .filter(|volume| volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some())
+                .map(|volume| volume.name.as_str())
+                .collect(),
+            empty: spec
+                .volumes
+                .iter()
+                .flatten()
+                .filter(|volume| volume.empty_dir.is_some())
                 .map(|volume| volume.name.as_str())
                 .collect(),
             claims: validate_claims::names_of(spec),
@@ -127,7 +136,7 @@ fn common(container: &Container, around: &Around<'_>, path: &Path, errors: &mut 
     check::one_of(policy, MESSAGE, &path.child("terminationMessagePolicy"), errors);
     ports(container.ports.as_deref().unwrap_or_default(), &path.child("ports"), errors);
     for (i, variable) in container.env.iter().flatten().enumerate() {
-        env(variable, &around.volumes, &path.child("env").index(i), errors);
+        env(variable, around, &path.child("env").index(i), errors);
     }
     for (i, source) in container.env_from.iter().flatten().enumerate() {
         env_from(source, &path.child("envFrom").index(i), errors);
@@ -178,7 +187,7 @@ fn ports(ports: &[ContainerPort], path: &Path, errors: &mut FieldErrors) {
     }
 }
 
-fn env(variable: &EnvVar, volumes: &BTreeSet<&str>, path: &Path, errors: &mut FieldErrors) {
+fn env(variable: &EnvVar, around: &Around<'_>, path: &Path, errors: &mut FieldErrors) {
     if variable.name.is_empty() {
         errors.required(&path.child("name"), "");
     } else {
@@ -221,8 +230,11 @@ fn env(variable: &EnvVar, volumes: &BTreeSet<&str>, path: &Path, errors: &mut Fi
         }
         if file.volume_name.is_empty() {
             errors.required(&path.child("volumeName"), "");
-        } else if !volumes.contains(file.volume_name.as_str()) {
+        } else if !around.volumes.contains(file.volume_name.as_str()) {
             errors.not_found(&path.child("volumeName"), file.volume_name.as_str());
+        } else if !around.empty.contains(file.volume_name.as_str()) {
+            let wrong = "referenced volume must be of type emptyDir";
+            errors.invalid(&path.child("volumeName"), file.volume_name.as_str(), wrong);
         }
         if file.path.is_empty() {
             errors.required(&path.child("path"), "");
@@ -540,7 +552,7 @@ fn security(context: &SecurityContext, around: &Around<'_>, path: &Path, errors:
         }
     }
     if let Some(profile) = &context.seccomp_profile {
-        seccomp(profile, &path.child("seccompProfile"), errors);
+        validate_seccomp::field(profile, &path.child("seccompProfile"), errors);
     }
     if let Some(options) = &context.windows_options {
         validate_os::options(options, &path.child("windowsOptions"), errors);
@@ -558,22 +570,5 @@ fn security(context: &SecurityContext, around: &Around<'_>, path: &Path, errors:
             let wrong = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";
             errors.invalid(path, check::value(context), wrong);
         }
-    }
-}
-
-/// A seccomp profile and where it lies.
-pub fn seccomp(profile: &SeccompProfile, path: &Path, errors: &mut FieldErrors) {
-    let supported = ["Localhost", "RuntimeDefault", "Unconfined"];
-    match profile.type_.as_str() {
-        "" => errors.required(&path.child("type"), "type is required when seccompProfile is set"),
-        other => check::one_of(Some(other), &supported, &path.child("type"), errors),
-    }
-    let local = profile.localhost_profile.as_deref();
-    let path = path.child("localhostProfile");
-    match (profile.type_ == "Localhost", local) {
-        (true, None) => errors.required(&path, "must be set when seccomp type is Localhost"),
-        (true, Some(local)) => validate_volume::inner_path(local, &path, errors),
-        (false, Some(local)) => errors.invalid(&path, local, "can only be set when seccomp type is Localhost"),
-        (false, None) => {}
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use api::meta::apis::meta::v1::LabelSelector;
 use api::types::core::v1::{
     Affinity, NodeSelector, NodeSelectorTerm, PodAffinityTerm, PodSpec, Toleration, WeightedPodAffinityTerm,
 };
@@ -164,16 +165,46 @@ fn pod_term(term: &PodAffinityTerm, path: &Path, errors: &mut FieldErrors) {
     for namespace in term.namespaces.iter().flatten() {
         check::all(names::dns1123_label(namespace), &path.child("namespace"), namespace, errors);
     }
-    for (keys, field) in [(&term.match_label_keys, "matchLabelKeys"), (&term.mismatch_label_keys, "mismatchLabelKeys")]
-    {
-        for (i, key) in keys.iter().flatten().enumerate() {
-            check::all(names::qualified_name(key), &path.child(field).index(i), key, errors);
+    label_keys(&term.match_label_keys, &term.mismatch_label_keys, term.label_selector.as_ref(), path, errors);
+    topology_key(&term.topology_key, path, errors);
+}
+
+/// Keys whose values the pod itself gives. The selector has their requirements already, unless the pod has no
+/// such label: one that is there twice was said by the user, too.
+fn label_keys(
+    keys: &Option<Vec<String>>,
+    not: &Option<Vec<String>>,
+    selector: Option<&LabelSelector>,
+    path: &Path,
+    errors: &mut FieldErrors,
+) {
+    for (keys, field) in [(keys, "matchLabelKeys"), (not, "mismatchLabelKeys")] {
+        let path = path.child(field);
+        if selector.is_none() && keys.as_ref().is_some_and(|keys| !keys.is_empty()) {
+            errors.forbidden(&path, "must not be specified when labelSelector is not set");
+            continue;
         }
-        if keys.as_ref().is_some_and(|keys| !keys.is_empty()) && term.label_selector.is_none() {
-            errors.forbidden(&path.child(field), "must not be specified when labelSelector is not set");
+        for (i, key) in keys.iter().flatten().enumerate() {
+            check::all(names::qualified_name(key), &path.index(i), key, errors);
         }
     }
-    topology_key(&term.topology_key, path, errors);
+    let position = |key: &str| keys.iter().flatten().position(|one| one == key);
+    if let Some(selector) = selector {
+        let mut seen: BTreeSet<&str> = selector.match_labels.iter().flatten().map(|(key, _)| key.as_str()).collect();
+        for expression in selector.match_expressions.iter().flatten() {
+            if let Some(i) = position(&expression.key).filter(|_| seen.contains(expression.key.as_str())) {
+                // The name of the list is not part of this path.
+                errors.invalid(&path.index(i), &*expression.key, "exists in both matchLabelKeys and labelSelector");
+            }
+            seen.insert(&expression.key);
+        }
+    }
+    for (i, key) in keys.iter().flatten().enumerate() {
+        if not.iter().flatten().any(|other| other == key) {
+            let wrong = "exists in both matchLabelKeys and mismatchLabelKeys";
+            errors.invalid(&path.child("matchLabelKeys").index(i), key.as_str(), wrong);
+        }
+    }
 }
 
 fn topology_key(key: &str, path: &Path, errors: &mut FieldErrors) {
@@ -219,9 +250,7 @@ pub fn spread(spec: &PodSpec, path: &Path, errors: &mut FieldErrors) {
         ] {
             check::one_of_or_absent(policy.as_deref(), &["Honor", "Ignore"], &path.child(field), errors);
         }
-        for (j, key) in constraint.match_label_keys.iter().flatten().enumerate() {
-            check::all(names::qualified_name(key), &path.child("matchLabelKeys").index(j), key, errors);
-        }
+        label_keys(&constraint.match_label_keys, &None, constraint.label_selector.as_ref(), &path, errors);
         if let Some(selector) = &constraint.label_selector {
             check::selector(selector, &path.child("labelSelector"), errors);
         }

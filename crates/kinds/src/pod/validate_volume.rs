@@ -9,7 +9,7 @@ use api::types::core::v1::{
 use machinery::field::{FieldErrors, Path};
 use machinery::names;
 
-use super::{validate_projected, volume_sources};
+use super::{validate_projected, validate_sources, volume_sources};
 use crate::check;
 use crate::resources;
 
@@ -58,35 +58,37 @@ pub fn all(spec: &PodSpec, path: &Path, errors: &mut FieldErrors) {
 }
 
 fn source(volume: &Volume, path: &Path, errors: &mut FieldErrors) {
-    let sources = volume_sources(volume);
-    match sources.as_slice() {
-        [] => {
-            errors.required(path, "must specify a volume type");
-            return;
-        }
-        [_] => {}
-        [_, rest @ ..] => {
-            for name in rest {
-                errors.forbidden(&path.child(name), "may not specify more than 1 volume type");
-            }
-        }
+    let given = volume_sources(volume);
+    let Some((first, rest)) = given.split_first() else {
+        return errors.required(path, "must specify a volume type");
+    };
+    for name in rest {
+        // Two of them are told by names of their own.
+        let name = match *name {
+            "cephfs" => "cephFS",
+            "downwardAPI" => "downwarAPI",
+            name => name,
+        };
+        errors.forbidden(&path.child(name), "may not specify more than 1 volume type");
     }
-    if let Some(empty) = &volume.empty_dir {
+    validate_sources::one(volume, first, path, errors);
+    if let Some(empty) = volume.empty_dir.as_ref().filter(|_| *first == "emptyDir") {
         if empty.size_limit.as_ref().and_then(resources::parse).is_some_and(|limit| limit.is_negative()) {
             let path = path.child("emptyDir").child("sizeLimit");
             errors.forbidden(&path, "SizeLimit field must be a valid resource quantity");
         }
     }
-    if let Some(host) = &volume.host_path {
+    if let Some(host) = volume.host_path.as_ref().filter(|_| *first == "hostPath") {
         let path = path.child("hostPath");
         if host.path.is_empty() {
-            errors.required(&path.child("path"), "");
-        } else if host.path.split('/').any(|part| part == "..") {
+            return errors.required(&path.child("path"), "");
+        }
+        if host.path.split('/').any(|part| part == "..") {
             errors.invalid(&path.child("path"), host.path.as_str(), "must not contain '..'");
         }
         check::one_of_or_absent(host.type_.as_deref(), HOST_PATH, &path.child("type"), errors);
     }
-    if let Some(secret) = &volume.secret {
+    if let Some(secret) = volume.secret.as_ref().filter(|_| *first == "secret") {
         let path = path.child("secret");
         if secret.secret_name.as_deref().unwrap_or_default().is_empty() {
             errors.required(&path.child("secretName"), "");
@@ -94,7 +96,7 @@ fn source(volume: &Volume, path: &Path, errors: &mut FieldErrors) {
         mode(secret.default_mode, &path.child("defaultMode"), errors);
         items(secret.items.as_deref().unwrap_or_default(), &path.child("items"), errors);
     }
-    if let Some(map) = &volume.config_map {
+    if let Some(map) = volume.config_map.as_ref().filter(|_| *first == "configMap") {
         let path = path.child("configMap");
         if map.name.is_empty() {
             errors.required(&path.child("name"), "");
@@ -102,12 +104,12 @@ fn source(volume: &Volume, path: &Path, errors: &mut FieldErrors) {
         mode(map.default_mode, &path.child("defaultMode"), errors);
         items(map.items.as_deref().unwrap_or_default(), &path.child("items"), errors);
     }
-    if let Some(claim) = &volume.persistent_volume_claim {
+    if let Some(claim) = volume.persistent_volume_claim.as_ref().filter(|_| *first == "persistentVolumeClaim") {
         if claim.claim_name.is_empty() {
             errors.required(&path.child("persistentVolumeClaim").child("claimName"), "");
         }
     }
-    if let Some(downward) = &volume.downward_api {
+    if let Some(downward) = volume.downward_api.as_ref().filter(|_| *first == "downwardAPI") {
         let path = path.child("downwardAPI");
         mode(downward.default_mode, &path.child("defaultMode"), errors);
         for item in downward.items.iter().flatten() {
@@ -115,26 +117,21 @@ fn source(volume: &Volume, path: &Path, errors: &mut FieldErrors) {
             downward_file(item, &path, errors);
         }
     }
-    if let Some(projected) = &volume.projected {
+    if let Some(projected) = volume.projected.as_ref().filter(|_| *first == "projected") {
         self::projected(projected, &path.child("projected"), errors);
     }
-    if let Some(nfs) = &volume.nfs {
+    if let Some(nfs) = volume.nfs.as_ref().filter(|_| *first == "nfs") {
         let path = path.child("nfs");
         for (text, field) in [(&nfs.server, "server"), (&nfs.path, "path")] {
             if text.is_empty() {
                 errors.required(&path.child(field), "");
             }
         }
-        if !nfs.path.is_empty() && !nfs.path.starts_with('/') {
+        if !nfs.path.starts_with('/') {
             errors.invalid(&path.child("path"), nfs.path.as_str(), "must be an absolute path");
         }
     }
-    if let Some(csi) = &volume.csi {
-        if csi.driver.is_empty() {
-            errors.required(&path.child("csi").child("driver"), "");
-        }
-    }
-    if let Some(image) = &volume.image {
+    if let Some(image) = volume.image.as_ref().filter(|_| *first == "image") {
         let path = path.child("image");
         if image.reference.as_deref().unwrap_or_default().is_empty() {
             errors.required(&path.child("reference"), "");

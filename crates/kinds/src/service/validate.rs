@@ -350,7 +350,13 @@ pub fn status(new: &Service, errors: &mut FieldErrors) {
             if ip.parse::<IpAddr>().is_err() {
                 errors.invalid(&path.child("ip"), ip, check::IP_ADDRESS);
             }
-            check::one_of(entry.ip_mode.as_deref(), &["Proxy", "VIP"], &path.child("ipMode"), errors);
+        }
+        let has_ip = entry.ip.as_deref().is_some_and(|ip| !ip.is_empty());
+        match entry.ip_mode.as_deref() {
+            None if has_ip => errors.required(&path.child("ipMode"), "must be specified when `ip` is set"),
+            None => {}
+            Some(_) if !has_ip => errors.forbidden(&path.child("ipMode"), "may not be specified when `ip` is not set"),
+            mode => check::one_of_or_absent(mode, &["Proxy", "VIP"], &path.child("ipMode"), errors),
         }
         if let Some(name) = entry.hostname.as_deref().filter(|name| !name.is_empty()) {
             check::all(names::dns1123_subdomain(name), &path.child("hostname"), name, errors);
