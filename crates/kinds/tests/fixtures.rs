@@ -12,6 +12,7 @@
 //!
 //! A line `dual-stack` gives the cluster addresses of both families. Documents need neither kind nor metadata: both are filled in.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -266,4 +267,55 @@ fn every_case_has_its_answer() {
         wrong.push(format!("{}: {first:?}", file.display()));
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// What a case shows of its kind.
+fn shows(command: &str, answer: &str) -> &'static str {
+    let is_mistake = |line: &str| !["ok", "warning: ", "take ", "release "].iter().any(|start| line.starts_with(start));
+    match command.split(' ').next() {
+        Some("object") => "its defaults",
+        Some("create" | "update" | "claims") if answer.lines().any(is_mistake) => "a mistake",
+        Some("create" | "update") => "a good one",
+        _ => "something else",
+    }
+}
+
+/// Every kind that can be written has its defaults, an object that is good, and three that are not with the exact
+/// message, or says here why not. A kind that is added without them fails.
+#[test]
+fn every_kind_has_good_and_bad_cases() {
+    // Of these upstream looks at nothing but what cannot be read at all: `crates/apiserver/tests/workloads.rs`,
+    // what_is_asked_badly_is_told, has what is told of that.
+    const NOTHING_TO_GET_WRONG: &[&str] = &["TokenReview", "SelfSubjectReview", "SelfSubjectRulesReview"];
+    // Told by the server itself, and never written.
+    const NEVER_WRITTEN: &[&str] = &["ComponentStatus"];
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    let mut found: BTreeMap<(String, &'static str), usize> = BTreeMap::new();
+    for file in std::fs::read_dir(&folder).expect("fixtures") {
+        let text = std::fs::read_to_string(file.expect("a file").path()).expect("text");
+        let (mut kind, mut command, mut lines) = (String::new(), String::new(), text.lines());
+        while let Some(line) = lines.next() {
+            match line.strip_prefix("kind ") {
+                Some(name) => name.clone_into(&mut kind),
+                None if line == SEPARATOR => {
+                    let answer: Vec<&str> = lines.by_ref().take_while(|line| !line.is_empty()).collect();
+                    *found.entry((kind.clone(), shows(&command, &answer.join("\n")))).or_default() += 1;
+                }
+                None if line.starts_with(|c: char| c.is_ascii_lowercase()) => line.clone_into(&mut command),
+                None => {}
+            }
+        }
+    }
+    let mut missing = Vec::new();
+    for kind in kinds::ALL.iter().filter(|kind| !NEVER_WRITTEN.contains(&kind.shape().kind)) {
+        let name = format!("{} {}", kind.shape().api_version(), kind.shape().kind);
+        let count = |what: &'static str| found.get(&(name.clone(), what)).copied().unwrap_or_default();
+        let mistakes = if NOTHING_TO_GET_WRONG.contains(&kind.shape().kind) { 0 } else { 3 };
+        if count("its defaults") < 1 || count("its defaults") + count("a good one") < 1 || count("a mistake") < mistakes
+        {
+            let all = ["its defaults", "a good one", "a mistake"].map(|what| format!("{what}: {}", count(what)));
+            missing.push(format!("{name}: {}", all.join(", ")));
+        }
+    }
+    assert!(missing.is_empty(), "{missing:#?}");
 }

@@ -7,6 +7,8 @@ use machinery::field::{FieldErrors, Path};
 use crate::resources::List;
 
 const RESIZABLE: [&str; 2] = ["cpu", "memory"];
+type ListOf = fn(&ResourceRequirements) -> Option<&List>;
+
 const ONLY: &str = "only cpu and memory resources are mutable";
 
 /// The mistakes in a resize.
@@ -109,12 +111,11 @@ fn whole(new: &PodSpec, old: &PodSpec, rest: &mut PodSpec, path: &Path, errors: 
 
 /// Which of the two lists has lost a name.
 fn removed(new: Option<&ResourceRequirements>, old: Option<&ResourceRequirements>) -> Vec<&'static str> {
-    let gone = |of: fn(&ResourceRequirements) -> Option<&List>| {
+    let gone = |of: ListOf| {
         let after = new.and_then(of);
         old.and_then(of).into_iter().flatten().any(|(name, _)| after.is_none_or(|after| !after.contains_key(name)))
     };
-    let lists: [(_, fn(&ResourceRequirements) -> Option<&List>); 2] =
-        [("requests", |r| r.requests.as_ref()), ("limits", |r| r.limits.as_ref())];
+    let lists: [(&str, ListOf); 2] = [("requests", |r| r.requests.as_ref()), ("limits", |r| r.limits.as_ref())];
     lists.into_iter().filter(|(_, of)| gone(*of)).map(|(name, _)| name).collect()
 }
 
@@ -142,7 +143,7 @@ fn mask(new: &mut Container, old: &Container) {
 }
 
 fn masked(new: Option<&ResourceRequirements>, old: Option<&ResourceRequirements>) -> Option<ResourceRequirements> {
-    let list = |of: fn(&ResourceRequirements) -> Option<&List>| {
+    let list = |of: ListOf| {
         let mut after = new.and_then(of).cloned().unwrap_or_default();
         let before = old.and_then(of);
         for name in RESIZABLE {
