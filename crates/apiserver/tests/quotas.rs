@@ -298,6 +298,55 @@ async fn devices_are_counted_by_class() {
     until(&server, "q", |status| status["used"]["gpu.deviceclass.resource.k8s.io/devices"] == "1").await;
 }
 
+/// A pod that asks for devices by the name of a resource is charged for them; the claim that is made for it is
+/// charged for what it has beyond that.
+#[tokio::test]
+async fn devices_of_a_pod_are_charged_once() {
+    let server = server().await;
+    let class = json!({"metadata": {"name": "gpu"}, "spec": {"extendedResourceName": "example.com/gpu"}});
+    server.root.post("/apis/resource.k8s.io/v1/deviceclasses", &class).await.ok();
+    let hard = json!({"requests.example.com/gpu": "4", "gpu.deviceclass.resource.k8s.io/devices": "9",
+        "requests.deviceclass.resource.kubernetes.io/gpu": "9"});
+    quota(&server, "q", json!({"hard": hard})).await;
+    let two = json!({"requests": {"example.com/gpu": "2"}, "limits": {"example.com/gpu": "2"}});
+    let pod = make(&server, "pods", &pod("p", two)).await.ok();
+    let owner =
+        json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": pod["metadata"]["uid"], "controller": true});
+    let claim = |name: &str, count: i64, owner: &Value| {
+        let exactly = json!({"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": count});
+        json!({"metadata": {"name": name, "ownerReferences": [owner],
+                "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"}},
+            "spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}})
+    };
+    let claims = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
+    server.root.post(claims, &claim("first", 3, &owner)).await.ok();
+    let held = |resource: &str, class: &str, devices: &str| {
+        json!({"requests.example.com/gpu": resource, "requests.deviceclass.resource.kubernetes.io/gpu": class,
+            "gpu.deviceclass.resource.k8s.io/devices": devices})
+    };
+    assert_eq!(used(&server, "q").await, held("3", "3", "3"), "two of the three are the pod's");
+    // A second one for the same pod, and one whose pod is another, are charged in full.
+    assert_eq!(server.root.post(claims, &claim("second", 2, &owner)).await.code, 403);
+    let mut other = owner.clone();
+    other["uid"] = json!("another");
+    server.root.post(claims, &claim("third", 1, &other)).await.ok();
+    assert_eq!(used(&server, "q").await, held("4", "4", "4"));
+    // A count finds the same, and the claim counts in full when its pod names another.
+    let status = json!({"status": {"extendedResourceClaimStatus": {"resourceClaimName": "third", "requestMappings": [
+        {"containerName": "c", "resourceName": "example.com/gpu", "requestName": "r"}]}}});
+    server.root.patch("merge", "/api/v1/namespaces/default/pods/p/status", &status).await.ok();
+    server
+        .root
+        .patch(
+            "merge",
+            "/api/v1/namespaces/default/resourcequotas/q",
+            &json!({"spec": {"hard": {"requests.example.com/gpu": "8"}}}),
+        )
+        .await
+        .ok();
+    until(&server, "q", |status| status["used"] == held("6", "4", "4")).await;
+}
+
 #[tokio::test]
 async fn a_resize_is_charged_and_judged() {
     let server = server().await;

@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 use api::resources::Resources;
 use futures::future::BoxFuture;
+use jiff::Timestamp;
 use machinery::meta;
 use machinery::status::{self, Status};
 use parking_lot::Mutex;
@@ -135,6 +136,31 @@ fn counted_as(server: &ApiServer, group: &str, plural: &str) -> Option<Counted> 
     Some(counted.with_classes(snapshot.objects().values().filter_map(|slot| slot.object.value().ok())))
 }
 
+/// What an object takes, less what was charged already: a pod that asks for devices by the name of a resource
+/// is charged for them, and the claim that is then made for it is not charged again.
+fn usage_of(server: &ApiServer, counted: &Counted, object: &Value, now: Timestamp) -> Resources {
+    let mut out = counted.usage(object, now);
+    if let Some(pod) = counted.depends_on_classes().then(|| pod_of(server, object)).flatten()
+        && let Some(pods) = usage::counted("", "pods")
+    {
+        usage::less_what_the_pod_took(&mut out, &pods.usage(&pod, now));
+    }
+    out
+}
+
+/// The pod a claim was made for, where both agree on it.
+fn pod_of(server: &ApiServer, claim: &Value) -> Option<Value> {
+    let (name, uid) = usage::made_for(claim)?;
+    let namespace = meta::namespace(claim);
+    let pod = server.catalogue.find("", "v1", "pods")?.cached(namespace, name)?.value().ok()?;
+    let claims = server.cachers.find("resource.k8s.io", "resourceclaims")?.snapshot();
+    let others: Vec<Value> = match pod.pointer("/status/extendedResourceClaimStatus") {
+        Some(_) => Vec::new(),
+        None => claims.range(namespace, "").filter_map(|slot| slot.object.value().ok()).collect(),
+    };
+    (meta::uid(&pod) == uid && usage::is_claim_of(&pod, claim, others.iter())).then_some(pod)
+}
+
 /// Charges a write to the quotas of its namespace, all or none. A dry run is judged alike and charged to
 /// nobody. Boxed, since a charge is itself a write.
 ///
@@ -157,8 +183,8 @@ pub fn charge<'a>(
             return Ok(Charge::default());
         };
         let now = write.server.clock.wall();
-        let old = old.map(|old| (old.clone(), counted.usage(old, now)));
-        let usage = counted.usage(new, now);
+        let old = old.map(|old| (old.clone(), usage_of(write.server, &counted, old, now)));
+        let usage = usage_of(write.server, &counted, new, now);
         let request = Arc::new(Request { counted, usage, old, new: new.clone() });
         let under_way = write.server.quotas.space(write.namespace).read_owned().await;
         let mut charge = Charge { charged: Vec::new(), under_way: Some(under_way) };
@@ -308,7 +334,8 @@ pub fn landed(write: &Write<'_>, charge: Charge, old: Option<&Value>, new: Optio
     }
     let Some(counted) = counted(write) else { return };
     let now = write.server.clock.wall();
-    let usage = |object: Option<&Value>| object.map(|object| counted.usage(object, now)).unwrap_or_default();
+    let usage =
+        |object: Option<&Value>| object.map(|object| usage_of(write.server, &counted, object, now)).unwrap_or_default();
     let is_less = || {
         let after = usage(new);
         usage(old).iter().any(|(name, before)| after.get(name).is_none_or(|after| after < before))

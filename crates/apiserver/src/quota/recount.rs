@@ -13,7 +13,7 @@ use stdx::ClockExt;
 use stdx::shutdown::Stage;
 
 use super::decide::{self, Quota};
-use super::{Sums, counted_as, quotas_of, resource};
+use super::{Sums, counted_as, quotas_of, resource, usage_of};
 use crate::audit::causes::Causes;
 use crate::bootstrap;
 use crate::registry::store::{self, Depth, Write};
@@ -100,7 +100,7 @@ async fn count(server: &ApiServer, namespace: &str) -> status::Result<()> {
                 sum.entry(name.clone()).or_insert(Quantity::ZERO);
             }
             for object in objects.iter().filter(|object| quota.covers(&counted, object)) {
-                let mut taken = counted.usage(object, now);
+                let mut taken = usage_of(server, &counted, object, now);
                 taken.retain(|name, _| quota.wanted.contains_key(name));
                 resources::add(sum, &taken);
             }

@@ -63,6 +63,10 @@ const BY_CLASS: &str = ".storageclass.storage.k8s.io/";
 const OF_CLASS: &str = ".deviceclass.resource.k8s.io/devices";
 /// The same for a class that stands for an extended resource.
 const IMPLICIT: &str = "requests.deviceclass.resource.kubernetes.io/";
+/// What an extended resource is called that has no other name than its class.
+const DEVICE_CLASS: &str = "deviceclass.resource.kubernetes.io/";
+/// On a claim that was made for a pod which asks for devices by the name of a resource.
+const FOR_A_POD: &str = "resource.kubernetes.io/extended-resource-claim";
 /// What a claim for all devices counts as: as many as one can be given.
 const ALL_DEVICES: i64 = 32;
 const OF_CLAIMS: &[&str] = &["persistentvolumeclaims", "requests.storage"];
@@ -139,6 +143,7 @@ impl Counted {
                     || name.starts_with("hugepages-")
                     || name.starts_with("requests.hugepages-")
                     || (name.starts_with("requests.") && !names::is_native(name))
+                    || name.starts_with(IMPLICIT)
             }
         }
     }
@@ -250,6 +255,41 @@ impl Counted {
     }
 }
 
+/// Who owns a claim that was made for what a pod asks for by the names of resources: the pod's name and uid.
+pub fn made_for(claim: &Value) -> Option<(&str, &str)> {
+    if meta::annotation(claim, FOR_A_POD) != Some("true") {
+        return None;
+    }
+    let owners = claim.pointer("/metadata/ownerReferences").and_then(Value::as_array)?;
+    let owner = owners.iter().find(|owner| owner["controller"] == Value::Bool(true))?;
+    let is_pod = owner["kind"] == "Pod" && owner["apiVersion"] == "v1";
+    owner["name"].as_str().zip(owner["uid"].as_str()).filter(|_| is_pod)
+}
+
+/// True when `claim` is the one of the pod's: the one it names, else the oldest of those made for it.
+pub fn is_claim_of<'a>(pod: &Value, claim: &Value, mut others: impl Iterator<Item = &'a Value>) -> bool {
+    if let Some(named) = pod.pointer("/status/extendedResourceClaimStatus/resourceClaimName").and_then(Value::as_str) {
+        return named == meta::name(claim);
+    }
+    let uid = meta::uid(pod);
+    // Times are written alike, and so are ordered as texts.
+    let age = |claim: &Value| {
+        let made = claim.pointer("/metadata/creationTimestamp").and_then(Value::as_str).unwrap_or_default();
+        (made.to_owned(), meta::name(claim).to_owned())
+    };
+    let own = age(claim);
+    !others.any(|other| made_for(other).is_some_and(|(_, owner)| owner == uid) && age(other) < own)
+}
+
+/// What a claim takes under the names of extended resources is less what its pod was charged for the same.
+pub fn less_what_the_pod_took(claim: &mut Resources, pod: &Resources) {
+    claim.retain(|name, amount| {
+        let Some(taken) = name.starts_with("requests.").then(|| pod.get(name)).flatten() else { return true };
+        *amount = amount.sub(taken);
+        *amount > Quantity::ZERO
+    });
+}
+
 /// True for a pod that is to end by itself.
 fn ends(pod: &Value) -> bool {
     pod.pointer("/spec/activeDeadlineSeconds").and_then(Value::as_i64).is_some_and(|seconds| seconds >= 0)
@@ -340,7 +380,7 @@ fn of_lists(requests: Resources, limits: Resources) -> Resources {
     let mut out = Resources::from([("pods".to_owned(), one())]);
     for (name, amount) in requests {
         let plain = matches!(name.as_str(), "cpu" | "memory" | "ephemeral-storage") || name.starts_with("hugepages-");
-        if plain || !names::is_native(&name) {
+        if plain || !names::is_native(&name) || name.starts_with(DEVICE_CLASS) {
             out.insert(format!("requests.{name}"), amount);
         }
         if plain {
