@@ -153,6 +153,21 @@ async fn a_token_says_who_asks() {
     assert!(text.contains(r#"User "system:serviceaccount:default:robot" cannot list"#), "{text}");
     let cut = &bearer[..bearer.len() - 3];
     assert_eq!(nobody.send("GET", MAPS, &[("authorization", cut)], "").await.code, 401);
+    // A certificate of somebody else's cluster takes nothing from a good token, and adds nothing to it.
+    let now = open.server.clock.wall();
+    let stranger = Authority::generate("other", now).expect("authority");
+    let shown = identity(&stranger, &Request::client("admin", "system:masters"), now);
+    let both = open.client(Some(shown), true);
+    let text = both.send("GET", MAPS, &[("authorization", &bearer)], "").await.failure();
+    assert!(text.contains(r#"User "system:serviceaccount:default:robot" cannot list"#), "{text}");
+    assert_eq!(both.send("GET", MAPS, &[("authorization", cut)], "").await.code, 401);
+    for uri in [MAPS, "/healthz"] {
+        assert_eq!(both.get(uri).await.code, 401, "{uri}: whoever shows a wrong certificate is not nobody");
+    }
+    // A certificate that is believed counts before the token, whose it is.
+    let jane = open.as_user("jane", "dev", true);
+    let text = jane.send("GET", MAPS, &[("authorization", &bearer)], "").await.failure();
+    assert!(text.contains(r#"User "jane" cannot list"#), "{text}");
 }
 
 #[tokio::test]

@@ -80,13 +80,36 @@ pub fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, Material
     if found.is_empty() { Err(MaterialError::Empty) } else { Ok(found) }
 }
 
-/// A PEM bundle as trust anchors.
-pub fn roots(pem: &[u8]) -> Result<RootCertStore, MaterialError> {
+/// A PEM bundle as trust anchors, all of which must be readable.
+pub fn all_roots(pem: &[u8]) -> Result<RootCertStore, MaterialError> {
     let mut store = RootCertStore::empty();
     for certificate in certificates(pem)? {
         store.add(certificate)?;
     }
     Ok(store)
+}
+
+/// The trust anchors of a PEM bundle that can be read; at least one. Bundles are put together from many places:
+/// one certificate of a form that nobody here understands must not take the belief from all others.
+pub fn roots(pem: &[u8]) -> Result<RootCertStore, MaterialError> {
+    let (mut store, mut first) = (RootCertStore::empty(), None);
+    for block in blocks(pem) {
+        let certificate = CertificateDer::from_pem_slice(block).map_err(MaterialError::Pem);
+        if let Err(error) = certificate.and_then(|certificate| Ok(store.add(certificate)?)) {
+            first.get_or_insert(error);
+        }
+    }
+    if store.is_empty() { Err(first.unwrap_or(MaterialError::Empty)) } else { Ok(store) }
+}
+
+/// The certificates of a bundle, each with its first and last line; one without a last line ends where the next
+/// begins.
+fn blocks(pem: &[u8]) -> Vec<&[u8]> {
+    const BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";
+    let starts: Vec<usize> =
+        pem.windows(BEGIN.len()).enumerate().filter(|(_, w)| *w == BEGIN).map(|(i, _)| i).collect();
+    let ends = starts.iter().skip(1).copied().chain([pem.len()]);
+    starts.iter().zip(ends).filter_map(|(start, end)| pem.get(*start..end)).collect()
 }
 
 impl ResolvesServerCert for Identity {

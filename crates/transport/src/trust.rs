@@ -86,12 +86,12 @@ impl Trust {
         Ok(Self::new(files, Some(Box::new(read)), current))
     }
 
-    /// A PEM bundle in a file.
+    /// A PEM bundle in a file, of which everything must be readable: who is believed is not decided by half a file.
     pub fn file(path: &Path) -> Result<Self, Reason> {
         let path = path.to_owned();
         Self::open(vec![path.clone()], move || {
             let say = |e: &dyn fmt::Display| format!("{}: {e}", path.display());
-            tls::roots(&std::fs::read(&path).map_err(|e| say(&e))?).map_err(|e| say(&e))
+            tls::all_roots(&std::fs::read(&path).map_err(|e| say(&e))?).map_err(|e| say(&e))
         })
     }
 

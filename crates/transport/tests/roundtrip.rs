@@ -115,6 +115,34 @@ async fn a_server_that_is_not_who_it_should_be_is_not_spoken_to() {
     server.stage.stop();
 }
 
+/// What cannot be read takes the belief from nothing else, and is not believed.
+#[test]
+fn a_bundle_is_believed_as_far_as_it_can_be_read() {
+    let (one, two) = (made("one").ca, made("two").ca);
+    let (begin, end) = ("-----BEGIN CERTIFICATE-----\n", "-----END CERTIFICATE-----\n");
+    let no_certificate = format!("{begin}AAEC\n{end}");
+    let no_text = format!("{begin}?*!\n{end}");
+    let cut = &two[..two.len() / 2];
+    let other = "-----BEGIN PRIVATE KEY-----\nAAEC\n-----END PRIVATE KEY-----\n";
+    for (bundle, want) in [
+        (one.clone(), 1),
+        (format!("{one}{two}"), 2),
+        (format!("words\n{one}{no_certificate}{two}"), 2),
+        (format!("{no_text}{one}{other}{two}"), 2),
+        (format!("{cut}\n{one}"), 1),
+        (format!("{one}{cut}"), 1),
+    ] {
+        assert_eq!(tls::roots(bundle.as_bytes()).map(|roots| roots.len()).ok(), Some(want), "{bundle}");
+    }
+    for nothing in ["", "words", other, &no_certificate, &no_text, cut] {
+        tls::roots(nothing.as_bytes()).expect_err(nothing);
+    }
+    // Where it says who may ask, a bundle is whole or not believed.
+    for bundle in [format!("{one}{no_certificate}"), format!("{one}{no_text}"), format!("{one}{cut}")] {
+        tls::all_roots(bundle.as_bytes()).expect_err(&bundle);
+    }
+}
+
 #[tokio::test]
 async fn a_replaced_certificate_serves_new_connections() {
     let (old, new) = (made("one"), made("two"));

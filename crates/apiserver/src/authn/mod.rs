@@ -1,4 +1,4 @@
-//! Who asks: one file per authenticator, asked in order; the first that knows the request decides.
+//! Who asks: one file per authenticator, asked in order; the first that knows who it is decides.
 
 use std::sync::Arc;
 
@@ -22,7 +22,8 @@ pub enum Verdict {
     User(User),
     /// The request carries nothing this authenticator understands.
     Unknown,
-    /// It carries a credential that is wrong: 401, the rest is not asked.
+    /// It carries a credential that is wrong. Another one may be right; if none is, it is a 401, also where
+    /// anybody may ask.
     Invalid,
 }
 
@@ -35,7 +36,8 @@ pub trait Authenticator: Send + Sync + 'static {
 
 const AUTHENTICATED: &str = "system:authenticated";
 
-/// Asks the authenticators in order. Nobody's requests are served only where anybody may ask.
+/// Asks the authenticators in order: the first that knows who it is decides, whatever else the request carries.
+/// Nobody's requests are served only where anybody may ask.
 ///
 /// # Errors
 /// 401.
@@ -44,6 +46,7 @@ pub async fn identify(
     request: &http::request::Parts,
     info: &RequestInfo,
 ) -> status::Result<User> {
+    let mut is_wrong = false;
     for authenticator in authenticators {
         match authenticator.authenticate(request).await {
             Verdict::User(mut user) => {
@@ -52,12 +55,12 @@ pub async fn identify(
                 }
                 return Ok(user);
             }
-            Verdict::Invalid => return Err(Status::unauthorized()),
+            Verdict::Invalid => is_wrong = true,
             Verdict::Unknown => {}
         }
     }
     // A bearer token that nobody understood is a wrong token, not an anonymous request.
-    if is_public(info) && !request.headers.contains_key(http::header::AUTHORIZATION) {
+    if !is_wrong && is_public(info) && !request.headers.contains_key(http::header::AUTHORIZATION) {
         let groups = vec!["system:unauthenticated".to_owned()];
         return Ok(User { name: "system:anonymous".to_owned(), groups, ..User::default() });
     }
@@ -105,7 +108,9 @@ mod tests {
         let anonymous = who("system:anonymous", "system:unauthenticated");
         for (verdicts, path, token, want) in [
             (vec![Verdict::Unknown, user("a"), user("b")], "/api/v1/pods", false, who("a", AUTHENTICATED)),
-            (vec![Verdict::Invalid, user("a")], "/healthz", false, None),
+            (vec![Verdict::Invalid, user("a")], "/healthz", false, who("a", AUTHENTICATED)),
+            (vec![Verdict::Invalid, Verdict::Unknown], "/healthz", false, None),
+            (vec![Verdict::Unknown, Verdict::Invalid], "/api/v1/pods", true, None),
             (vec![Verdict::Unknown], "/api/v1/pods", false, None),
             (vec![Verdict::Unknown], "/apis", false, None),
             (vec![], "/readyz", false, anonymous.clone()),
