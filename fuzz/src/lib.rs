@@ -9,7 +9,9 @@ use apiserver::verbs::continue_token::Token;
 use apiserver::verbs::options::{DeleteOptions, ListOptions, Validation, WriteOptions};
 use apiserver::verbs::patch::Patch;
 use machinery::decode::{self, Format, Strictness};
+use machinery::field::{FieldErrors, Path};
 use machinery::schema::Type;
+use machinery::structural::Structural;
 use machinery::{encode, fields, labels, managed, proto, quantity, time, yaml};
 use serde_json::{Value, json};
 
@@ -17,7 +19,7 @@ use serde_json::{Value, json};
 pub type Entry = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const ALL: [Entry; 9] = [
+pub const ALL: [Entry; 11] = [
     ("json", json),
     ("yaml", yaml),
     ("protobuf", protobuf),
@@ -27,6 +29,8 @@ pub const ALL: [Entry; 9] = [
     ("continue_token", continue_token),
     ("quantity", quantity),
     ("request", request),
+    ("schema", schema),
+    ("rule", rule),
 ];
 
 /// Types with everything there is: structs, lists, maps, numbers, times, quantities, raw JSON.
@@ -192,4 +196,47 @@ pub fn request(data: &[u8]) {
         drop(WriteOptions::parse(&query, kind, false, "fuzz/1"));
     }
     drop(DeleteOptions::parse(&query, None));
+}
+
+/// Schemas of custom resources: whatever is taken prunes, checks and declares any object.
+pub fn schema(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let (written, object) = text.split_once('\n').unwrap_or((text, "{}"));
+    // Read as bodies are: no deeper than any may be.
+    let Some(definition) = api::schema::of("apiextensions.k8s.io", "v1", "CustomResourceDefinition") else { return };
+    let body = format!(r#"{{"spec":{{"versions":[{{"name":"v1","schema":{{"openAPIV3Schema":{written}}}}}]}}}}"#);
+    let Ok(read) = decode::decode(body.as_bytes(), Format::Json, &definition, Strictness::Ignore) else { return };
+    let Some(written) = read.value.pointer("/spec/versions/0/schema/openAPIV3Schema") else { return };
+    let path = Path::root();
+    drop(rules::crd::check(written, &path, false));
+    let Ok(schema) = Structural::compile(written) else { return };
+    let mut object: Value = serde_json::from_str(object).unwrap_or_else(|_| json!({"a": [1, {"b": null}], "c": "d"}));
+    let node = schema.root();
+    node.prune(&mut object);
+    let (before, mut errors) = (object.clone(), FieldErrors::new());
+    node.prune(&mut object);
+    assert_eq!(object, before, "what is pruned stays as it is");
+    node.validate(&path, &object, Some(&before), &mut errors);
+    let mut budget = rules::crd::BUDGET;
+    drop(rules::crd::Rules::compile(written).validate(&object, None, &path, &mut budget, &mut Vec::new()));
+}
+
+/// Rules in CEL: whatever is written is refused, or ends within what it may cost.
+pub fn rule(data: &[u8]) {
+    const LIMIT: u64 = 10_000;
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let written = json!({"type": "object", "properties": {
+        "s": {"type": "string"}, "n": {"type": "integer"}, "d": {"x-kubernetes-int-or-string": true},
+        "l": {"type": "array", "items": {"type": "integer"}},
+        "m": {"type": "object", "additionalProperties": {"type": "string"}},
+    }});
+    let object = json!({"s": "text", "n": 3, "d": "5", "l": [1, 2, 3], "m": {"a": "b"}});
+    let decl = rules::schema::declare(&written, false);
+    let environment = rules::env::Env::new().with("self", decl.type_of()).with_bind();
+    let Ok(checked) = environment.compile(text) else { return };
+    let _ = rules::estimate(&checked, &[("self", &decl)]);
+    let Ok(program) = rules::Program::new(&checked, vec!["self".to_owned()]) else { return };
+    let variables = [decl.read(&object).ok()];
+    let outcome = program.run(&variables, LIMIT);
+    assert!(outcome.cost <= LIMIT || outcome.value.is_err(), "{text} went on");
 }

@@ -4,6 +4,7 @@ mod common;
 
 use std::sync::atomic::Ordering;
 
+use common::custom::{DEFINITIONS, definition, establish, gone};
 use common::{JSON, MAPS, Server, config_map};
 use serde_json::{Value, json};
 
@@ -298,4 +299,123 @@ async fn nothing_is_stored_that_cannot_be_read() {
         assert_eq!(root.get(MAPS).await.code, 200, "{n}");
     }
     assert_eq!(root.delete(MAPS).await.code, 200);
+}
+
+/// A definition whose schema of `spec` is this.
+fn defined(name: &str, spec: &Value) -> Value {
+    let schema = json!({"type": "object", "properties": {"spec": spec}});
+    definition(name, "Odd", &schema)
+}
+
+/// What definitions bring that would hold the server up: each is refused in time, in upstream's words where it
+/// has any, and what is refused leaves nothing.
+#[tokio::test]
+async fn definitions_that_are_meant_to_harm() {
+    let server = Server::start().await;
+    let nested = |depth: usize| {
+        (0..depth).fold(json!({"type": "string"}), |inner, _| json!({"type": "object", "properties": {"a": inner}}))
+    };
+    let wide = |depth: usize| {
+        (0..depth).fold(
+            json!({"type": "string"}),
+            |inner, _| json!({"type": "object", "properties": {"a": inner, "b": inner}}),
+        )
+    };
+    let rule = |schema: Value, rule: &str| {
+        let mut schema = schema;
+        schema["x-kubernetes-validations"] = json!([{"rule": rule}]);
+        schema
+    };
+    let lists = json!({"type": "object", "properties": {"l": {"type": "array", "items": {"type": "array", "items": {"type": "string"}}}, "s": {"type": "string"}}});
+    let text = |pattern: &str| json!({"type": "string", "pattern": pattern});
+    for (title, spec, want) in [
+        ("deep", nested(50), "201"),
+        (
+            "deeper",
+            json!({"type": "array", "items": nested(1000)}),
+            "400 BadRequest: CustomResourceDefinition in version \"v1\" cannot be handled as a CustomResourceDefinition: exceeded max depth",
+        ),
+        ("wide", wide(12), "201"),
+        (
+            "repeats",
+            text("(((a{1,1000}){1,1000}){1,1000}){1,1000}"),
+            "error parsing regexp: invalid repeat count: `{1,1000}`",
+        ),
+        (
+            "unclosed",
+            text("(a"),
+            "must be a valid regular expression, but isn't: error parsing regexp: missing closing ): `(a`",
+        ),
+        ("looks", text("(?=a)"), "error parsing regexp: invalid or unsupported Perl syntax: `(?=`"),
+        (
+            "cubic",
+            rule(lists.clone(), "self.l.all(a, self.l.all(b, self.l.all(c, a == b && b == c)))"),
+            "Forbidden: estimated rule cost exceeds budget by factor of more than 100x",
+        ),
+        (
+            "matches",
+            rule(lists.clone(), "self.l.all(a, a.all(b, b.matches(self.s)))"),
+            "Forbidden: estimated rule cost exceeds budget by factor of more than 100x",
+        ),
+        (
+            "long",
+            rule(lists.clone(), &("true".to_owned() + &" && true".repeat(20_000))),
+            "expression code point size exceeds limit",
+        ),
+        (
+            "closed",
+            rule(lists.clone(), &("(".repeat(300) + "true" + &")".repeat(300))),
+            "expression recursion limit exceeded: 250",
+        ),
+        (
+            "grows",
+            rule(lists, "lists.range(1000000).map(a, lists.range(1000000)).size() > 0"),
+            "Forbidden: estimated rule cost exceeds budget by factor of more than 100x",
+        ),
+    ] {
+        let answer = server.root.post(DEFINITIONS, &defined("odds", &spec)).await;
+        let said = if answer.code == 201 { "201".to_owned() } else { answer.failure() };
+        assert!(said.contains(want), "{title}: {said}");
+        if answer.code == 201 {
+            server.root.delete(&format!("{DEFINITIONS}/odds.stable.example.com")).await.ok();
+            gone(&server, &format!("{DEFINITIONS}/odds.stable.example.com")).await;
+        }
+    }
+    assert_eq!(server.root.get(DEFINITIONS).await.ok()["items"], json!([]));
+}
+
+/// What passes the estimate is stopped while it runs, and what is declared bounds the rest.
+#[tokio::test]
+async fn objects_that_are_meant_to_harm() {
+    let server = Server::start().await;
+    let rules = json!([
+        {"rule": "self.l.all(a, self.l.all(b, a == b))", "message": "all are alike"},
+    ]);
+    let spec = json!({"type": "object", "x-kubernetes-validations": rules, "properties": {
+        "l": {"type": "array", "maxItems": 1000, "items": {"type": "string", "maxLength": 5}},
+        "p": {"type": "string", "pattern": "^(a+)+$"},
+        "o": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+    }});
+    establish(&server, &defined("odds", &spec)).await;
+    let path = "/apis/stable.example.com/v1/namespaces/default/odds";
+    let object = |spec: Value| json!({"kind": "Odd", "apiVersion": "stable.example.com/v1", "metadata": {"name": "a"}, "spec": spec});
+    let nested = (0..200).fold(json!(1), |inner, _| json!({"a": inner}));
+    for (title, spec, want) in [
+        (
+            "rules",
+            json!({"l": vec!["x"; 1000]}),
+            "operation cancelled: actual cost limit exceeded': no further validation rules will be run",
+        ),
+        ("pattern", json!({"p": "a".repeat(50_000) + "!"}), "spec.p: Invalid value"),
+        (
+            "nested",
+            json!({"o": nested}),
+            "400 BadRequest: Odd in version \"v1\" cannot be handled as a Odd: exceeded max depth",
+        ),
+        ("many", json!({"l": vec!["x"; 100_000]}), "spec.l: Too many: 100000: must have at most 1000 items"),
+    ] {
+        let answer = server.root.post(path, &object(spec)).await;
+        let said = if answer.code == 201 { "201".to_owned() } else { answer.failure() };
+        assert!(said.contains(want), "{title}: {said}");
+    }
 }

@@ -18,6 +18,9 @@ const HONEST: &[&str] = &[
     "metadata.name=a\\,b,spec.nodeName!=n",
     "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6Nywic3RhcnQiOiJkZWZhdWx0L2FcdTAwMDAifQ",
     "-1.5e-3Ki",
+    r#"{"type":"object","required":["a"],"properties":{"a":{"type":"array","x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["b"],"items":{"type":"object","properties":{"b":{"type":"string","pattern":"^(a|b)+$","default":"c","format":"ipv4"}},"x-kubernetes-validations":[{"rule":"self.b != 'x'","messageExpression":"'no ' + self.b"}]}},"c":{"x-kubernetes-preserve-unknown-fields":true},"d":{"anyOf":[{"type":"integer"},{"type":"string"}],"x-kubernetes-int-or-string":true,"maximum":5}}}
+{"a":[{"b":"x"},{}],"c":{"e":[1]},"d":7}"#,
+    "self.l.all(x, x > 0 && self.m['a'].matches('^b{1,9}$')) && self.s.split('').size() < 9 ? has(self.d) : optional.of(self.n).orValue(1) == 2",
     "/apis/apps/v1/namespaces/default/deployments/web/scale?dryRun=All&fieldValidation=Strict&limit=5&labelSelector=a%3Db&timeoutSeconds=3",
 ];
 

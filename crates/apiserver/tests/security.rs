@@ -51,6 +51,130 @@ async fn a_new_cluster_holds_what_clusters_hold() {
     assert!(names(&format!("{RBAC}/clusterrolebindings")).await.len() > 50);
 }
 
+/// What of a fresh cluster holds anything, and each of it: a client finds what it expects, and nothing else.
+#[tokio::test]
+async fn a_new_cluster_holds_nothing_else() {
+    let server = server().await;
+    let root = &server.root;
+    let mut held = Vec::new();
+    for kind in kinds::ALL
+        .iter()
+        .filter(|kind| kind.shape().verbs.contains(&"list") && kind.shape().group != "explain.pintle.dev")
+    {
+        let shape = kind.shape();
+        let prefix = if shape.group.is_empty() { "/api".to_owned() } else { format!("/apis/{}", shape.group) };
+        let list = root.get(&format!("{prefix}/{}/{}", shape.version, shape.plural)).await.ok();
+        let names = list["items"].as_array().into_iter().flatten().map(|item| {
+            let text = |key: &str| item["metadata"][key].as_str().unwrap_or_default();
+            format!("{}/{}", text("namespace"), text("name")).trim_start_matches('/').to_owned()
+        });
+        let names: Vec<String> = names.collect();
+        if !names.is_empty() {
+            // Roles have a table of their own (`src/bootstrap/roles.txt`).
+            let names = match shape.plural {
+                "apiservices" => "one for each version".to_owned(),
+                _ if shape.group == "rbac.authorization.k8s.io" => "as in roles.txt".to_owned(),
+                _ => names.join(" "),
+            };
+            held.push(format!("{}: {names}", shape.plural));
+        }
+    }
+    let flows = "catch-all exempt global-default kube-controller-manager kube-scheduler kube-system-service-accounts \
+                 probes service-accounts system-leader-election system-node-high system-nodes";
+    let levels = "catch-all exempt global-default leader-election node-high system workload-high workload-low";
+    // What another server finds in `extension-apiserver-authentication` is there where there are authorities.
+    assert_eq!(
+        held,
+        [
+            "componentstatuses: controller-manager etcd-0 scheduler",
+            "endpoints: default/kubernetes",
+            "namespaces: default kube-node-lease kube-public kube-system",
+            "services: default/kubernetes",
+            "apiservices: one for each version",
+            "ipaddresses: 10.96.0.1",
+            "servicecidrs: kubernetes",
+            "clusterrolebindings: as in roles.txt",
+            "clusterroles: as in roles.txt",
+            "rolebindings: as in roles.txt",
+            "roles: as in roles.txt",
+            "priorityclasses: system-cluster-critical system-node-critical",
+            "endpointslices: default/kubernetes",
+            &format!("flowschemas: {flows}"),
+            &format!("prioritylevelconfigurations: {levels}"),
+        ]
+    );
+    let class = async |name: &str| root.get(&format!("/apis/scheduling.k8s.io/v1/priorityclasses/{name}")).await.ok();
+    for (name, value) in [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)] {
+        let class = class(name).await;
+        assert_eq!((&class["value"], &class["preemptionPolicy"]), (&json!(value), &json!("PreemptLowerPriority")));
+        assert!(class.get("globalDefault").is_none(), "{class}");
+    }
+    for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
+        let namespace = root.get(&format!("/api/v1/namespaces/{name}")).await.ok();
+        assert_eq!(namespace["metadata"]["labels"], json!({"kubernetes.io/metadata.name": name}));
+        assert_eq!(namespace["spec"]["finalizers"], json!(["kubernetes"]));
+        assert_eq!(namespace["status"]["phase"], "Active");
+    }
+    let service = root.get("/api/v1/namespaces/default/services/kubernetes").await.ok();
+    assert_eq!(service["metadata"]["labels"], json!({"component": "apiserver", "provider": "kubernetes"}));
+    assert!(service["spec"].get("selector").is_none(), "{service}");
+    assert_eq!(
+        (&service["spec"]["clusterIP"], &service["spec"]["ports"]),
+        (&json!("10.96.0.1"), &json!([{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 6443}]))
+    );
+    let slice = root.get("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes").await.ok();
+    assert_eq!(slice["metadata"]["labels"], json!({"kubernetes.io/service-name": "kubernetes"}));
+    assert_eq!(slice["ports"], json!([{"name": "https", "port": 6443, "protocol": "TCP"}]));
+    let flows = "/apis/flowcontrol.apiserver.k8s.io/v1";
+    let schemas = root.get(&format!("{flows}/flowschemas")).await.ok();
+    let said = schemas["items"].as_array().into_iter().flatten().map(|schema| {
+        let spec = &schema["spec"];
+        let text = |pointer: &str| spec.pointer(pointer).map(|v| v.to_string().replace('"', "")).unwrap_or_default();
+        let level = text("/priorityLevelConfiguration/name");
+        let name = schema["metadata"]["name"].as_str().unwrap_or_default();
+        format!("{name} {level} {} {}", text("/matchingPrecedence"), text("/distinguisherMethod/type"))
+    });
+    // As v1.37.0 has them.
+    assert_eq!(
+        said.collect::<Vec<_>>(),
+        [
+            "catch-all catch-all 10000 ByUser",
+            "exempt exempt 1 ",
+            "global-default global-default 9900 ByUser",
+            "kube-controller-manager workload-high 800 ByNamespace",
+            "kube-scheduler workload-high 800 ByNamespace",
+            "kube-system-service-accounts workload-high 900 ByNamespace",
+            "probes exempt 2 ",
+            "service-accounts workload-low 9000 ByUser",
+            "system-leader-election leader-election 100 ByUser",
+            "system-node-high node-high 400 ByUser",
+            "system-nodes system 500 ByUser",
+        ]
+    );
+    let levels = root.get(&format!("{flows}/prioritylevelconfigurations")).await.ok();
+    let said = levels["items"].as_array().into_iter().flatten().map(|level| {
+        let spec =
+            if level["spec"]["limited"].is_null() { &level["spec"]["exempt"] } else { &level["spec"]["limited"] };
+        let queues = &spec["limitResponse"]["queuing"];
+        let name = level["metadata"]["name"].as_str().unwrap_or_default();
+        let (shares, lends) = (&spec["nominalConcurrencyShares"], &spec["lendablePercent"]);
+        format!("{name} {shares} {lends} {} {} {}", queues["queues"], queues["handSize"], queues["queueLengthLimit"])
+    });
+    assert_eq!(
+        said.collect::<Vec<_>>(),
+        [
+            "catch-all 5 0 null null null",
+            "exempt 0 0 null null null",
+            "global-default 20 50 128 6 50",
+            "leader-election 10 0 16 4 50",
+            "node-high 40 25 64 6 50",
+            "system 30 33 64 6 50",
+            "workload-high 40 50 128 6 50",
+            "workload-low 100 90 128 6 50",
+        ]
+    );
+}
+
 #[tokio::test]
 async fn the_next_start_completes_and_keeps() {
     let server = server().await;

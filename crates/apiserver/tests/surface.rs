@@ -1,14 +1,14 @@
-//! Discovery against a table of what a default server serves, entry for entry, and the columns of each
-//! kind (`fixtures/surface.txt`).
+//! Discovery against a table of what a default server serves, entry for entry, the columns of each kind
+//! (`fixtures/surface.txt`), and what each subresource answers to whom.
 
 mod common;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use common::Server;
+use common::{Answer, Client, Server};
 use kinds::Column;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 /// Groups of our own are no part of the table.
@@ -127,4 +127,70 @@ async fn discovery_and_columns_are_as_in_the_table() {
     let missing = table.keys().filter(|key| !served.contains_key(*key) && !later.contains(key));
     wrong.extend(missing.map(|key| format!("{key} is not served")));
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// What HTTP calls each verb.
+const METHODS: [(&str, &str); 5] =
+    [("GET", "get"), ("POST", "create"), ("PUT", "update"), ("PATCH", "patch"), ("DELETE", "delete")];
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+
+/// A user who may do everything to this resource, or part of one.
+async fn who_may(server: &Server, name: &str, group: &str, resource: &str) -> Client {
+    let rule = json!({"verbs": ["*"], "apiGroups": [group], "resources": [resource]});
+    let role = json!({"metadata": {"name": name}, "rules": [rule]});
+    server.root.post(&format!("{RBAC}/clusterroles"), &role).await.ok();
+    let binding = json!({"metadata": {"name": name}, "subjects": [{"kind": "User", "name": name}],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}});
+    server.root.post(&format!("{RBAC}/clusterrolebindings"), &binding).await.ok();
+    server.client(name, &[])
+}
+
+async fn send(client: &Client, method: &str, uri: &str) -> Answer {
+    let media = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+    client.send(method, uri, &[("content-type", media)], "{}").await
+}
+
+/// Each part of each resource answers its own verbs and no others, and is granted apart: who may do
+/// everything to pods may not run a program in one, and who may do that may not read one.
+#[tokio::test]
+async fn every_subresource_has_its_own_verbs_and_rights() {
+    let server = Server::start().await;
+    let (entries, later) = table();
+    let mut walked = 0;
+    for (key, entry) in entries.iter().filter(|(key, _)| !later.contains(key)) {
+        let (group_version, plural) = key.split_once(' ').expect("a version and a resource");
+        let (group, version) = group_version.split_once('/').unwrap_or(("", group_version));
+        let namespace = if entry.head.contains(" Namespaced ") { "namespaces/default/" } else { "" };
+        let prefix = if group.is_empty() { "/api".to_owned() } else { format!("/apis/{group}") };
+        let main = format!("{prefix}/{version}/{namespace}{plural}/none");
+        for line in entry.lines.iter().filter_map(|line| line.strip_prefix("sub ")) {
+            let mut words = line.split(' ');
+            let (sub, verbs) = (words.next().expect("a name"), words.next_back().expect("verbs"));
+            let (uri, resource) = (format!("{main}/{sub}"), format!("{plural}/{sub}"));
+            let name = |what: &str| format!("{what}:{group_version}:{plural}:{sub}").replace('/', ":");
+            let whole = who_may(&server, &name("whole"), group, plural).await;
+            let part = who_may(&server, &name("part"), group, &resource).await;
+            for (method, verb) in METHODS {
+                let answer = send(&server.root, method, &uri).await;
+                if !verbs.split(',').any(|one| one == verb) {
+                    let want = "405 MethodNotAllowed: the server does not allow this method on the requested resource";
+                    assert_eq!(answer.failure(), want, "{method} {uri}");
+                    continue;
+                }
+                assert!(answer.code != 405 && answer.code < 500, "{method} {uri}: {} {}", answer.code, answer.text());
+                assert_ne!(answer.text(), "404 page not found\n", "{method} {uri}");
+                let refused = send(&whole, method, &uri).await.failure();
+                assert!(refused.starts_with("403 Forbidden: "), "{method} {uri}: {refused}");
+                assert!(refused.contains(&format!("resource \"{resource}\"")), "{method} {uri}: {refused}");
+                let allowed = send(&part, method, &uri).await;
+                assert_ne!(allowed.code, 403, "{method} {uri}: {}", allowed.text());
+                walked += 1;
+            }
+            let refused = part.get(&main).await.failure();
+            assert!(refused.starts_with("403 Forbidden: "), "{main}: {refused}");
+        }
+        // A part that there is not is no path at all.
+        assert_eq!(server.root.get(&format!("{main}/nothing")).await.text(), "404 page not found\n", "{main}");
+    }
+    assert!(walked > 100, "{walked}");
 }

@@ -108,23 +108,47 @@ async fn a_job_selects_its_own_pods_and_leaves_them_behind() {
 }
 
 #[tokio::test]
-async fn sets_and_controllers_are_scaled() {
+async fn every_kind_with_replicas_is_scaled() {
     let server = Server::start().await;
     let root = &server.root;
-    let set = json!({"metadata": {"name": "a"}, "spec": {"serviceName": "s", "template": template("Always"),
-        "selector": {"matchLabels": {"a": "b"}}}});
+    let selected = json!({"matchLabels": {"a": "b"}});
+    let set = json!({"metadata": {"name": "a"}, "spec": {"serviceName": "s", "template": template("Always"), "selector": selected}});
+    let plain = json!({"metadata": {"name": "a"}, "spec": {"template": template("Always"), "selector": selected}});
     let controller = json!({"metadata": {"name": "a"}, "spec": {"template": template("Always")}});
-    let controllers = "/api/v1/namespaces/default/replicationcontrollers";
-    for (uri, object) in [(&*format!("{APPS}/statefulsets"), set), (controllers, controller)] {
+    let (sets, controllers) = (format!("{APPS}/statefulsets"), "/api/v1/namespaces/default/replicationcontrollers");
+    let (deployments, replicas) = (format!("{APPS}/deployments"), format!("{APPS}/replicasets"));
+    let all = [(&*sets, set), (controllers, controller), (&*deployments, plain.clone()), (&*replicas, plain)];
+    let scalable = kinds::ALL.iter().filter(|kind| kind.shape().scale.is_some());
+    assert_eq!(scalable.count(), all.len(), "a kind that can be scaled is not scaled here");
+    for (uri, object) in all {
         root.post(uri, &object).await.ok();
         let one = format!("{uri}/a/scale");
         let mut scale = root.get(&one).await.ok();
         assert_eq!((&scale["kind"], &scale["apiVersion"]), (&json!("Scale"), &json!("autoscaling/v1")), "{uri}");
         assert_eq!((&scale["spec"]["replicas"], &scale["status"]["selector"]), (&json!(1), &json!("a=b")), "{uri}");
+        let stale = scale.clone();
         scale["spec"]["replicas"] = json!(3);
+        let dry = root.put(&format!("{one}?dryRun=All"), &scale).await.ok();
+        assert_eq!(dry["spec"]["replicas"], 3, "{uri}");
+        assert_eq!(root.get(&one).await.ok(), stale, "{uri}: a dry run leaves nothing");
         root.put(&one, &scale).await.ok();
         let after = root.get(&format!("{uri}/a")).await.ok();
         assert_eq!((&after["spec"]["replicas"], &after["metadata"]["generation"]), (&json!(3), &json!(2)), "{uri}");
+        assert_eq!(root.put(&one, &stale).await.code, 409, "{uri}: a version that is no more");
+        let mut other = stale.clone();
+        other["metadata"]["resourceVersion"] = Value::Null;
+        other["metadata"]["uid"] = json!("another");
+        let refused = root.put(&one, &other).await;
+        assert_eq!(refused.code, 409, "{uri}: another object of that name: {}", refused.text());
+        let patched = root.patch("merge", &one, &json!({"spec": {"replicas": 4}})).await.ok();
+        assert_eq!((&patched["kind"], &patched["spec"]["replicas"]), (&json!("Scale"), &json!(4)), "{uri}");
+        let wrong = root.patch("merge", &one, &json!({"spec": {"replicas": -1}})).await.failure();
+        assert!(wrong.contains("spec.replicas: Invalid value: -1: must be greater than or equal to 0"), "{wrong}");
+        let apply = [("content-type", "application/apply-patch+yaml")];
+        let five = json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "a"}, "spec": {"replicas": 5}});
+        let to = format!("{one}?fieldManager=m&force=true");
+        root.send("PATCH", &to, &apply, five.to_string()).await.ok();
+        assert_eq!(root.get(&format!("{uri}/a")).await.ok()["spec"]["replicas"], 5, "{uri}");
     }
 }
 

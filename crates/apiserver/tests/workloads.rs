@@ -228,6 +228,61 @@ async fn questions_are_answered_and_not_stored() {
     assert_eq!(judged["status"]["user"]["username"], "system:serviceaccount:default:default", "{judged}");
 }
 
+/// Reviews of which nothing is looked at but what cannot be read, or asks nothing.
+#[tokio::test]
+async fn what_is_asked_badly_is_told() {
+    let server = start().await;
+    let groups = "/apis/authentication.k8s.io/v1";
+    let rules = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews";
+    let strict = "?fieldValidation=Strict";
+    for (uri, body, want) in [
+        (
+            format!("{groups}/tokenreviews"),
+            json!({"spec": {}}),
+            "400 BadRequest: token is required for TokenReview in authentication",
+        ),
+        (
+            format!("{groups}/tokenreviews"),
+            json!({"spec": {"token": 1}}),
+            "400 BadRequest: TokenReview in version \"v1\" cannot be handled as a TokenReview: json: cannot unmarshal number into Go struct field TokenReviewSpec.spec.token of type string",
+        ),
+        (
+            format!("{groups}/tokenreviews{strict}"),
+            json!({"spec": {"token": "x", "tokn": "y"}}),
+            "400 BadRequest: TokenReview in version \"v1\" cannot be handled as a TokenReview: strict decoding error: unknown field \"spec.tokn\"",
+        ),
+        (
+            format!("{groups}/selfsubjectreviews"),
+            json!({"kind": "TokenReview", "apiVersion": "authentication.k8s.io/v1"}),
+            "400 BadRequest: TokenReview in version \"v1\" cannot be handled as a SelfSubjectReview: converting (v1.TokenReview) to (authentication.SelfSubjectReview): unknown conversion",
+        ),
+        (
+            format!("{groups}/selfsubjectreviews"),
+            json!({"status": {"userInfo": 1}}),
+            "400 BadRequest: SelfSubjectReview in version \"v1\" cannot be handled as a SelfSubjectReview: json: cannot unmarshal number into Go struct field SelfSubjectReviewStatus.status.userInfo of type v1.UserInfo",
+        ),
+        (
+            format!("{groups}/selfsubjectreviews{strict}"),
+            json!({"spec": {}}),
+            "400 BadRequest: SelfSubjectReview in version \"v1\" cannot be handled as a SelfSubjectReview: strict decoding error: unknown field \"spec\"",
+        ),
+        (rules.to_owned(), json!({"spec": {}}), "400 BadRequest: no namespace on request"),
+        (
+            rules.to_owned(),
+            json!({"spec": {"namespace": true}}),
+            "400 BadRequest: SelfSubjectRulesReview in version \"v1\" cannot be handled as a SelfSubjectRulesReview: json: cannot unmarshal bool into Go struct field SelfSubjectRulesReviewSpec.spec.namespace of type string",
+        ),
+        (
+            format!("{rules}{strict}"),
+            json!({"spec": {"namespace": "a", "namspace": "b"}}),
+            "400 BadRequest: SelfSubjectRulesReview in version \"v1\" cannot be handled as a SelfSubjectRulesReview: strict decoding error: unknown field \"spec.namspace\"",
+        ),
+    ] {
+        let answer = server.root.post(&uri, &body).await;
+        assert_eq!(answer.failure(), want, "{uri} {body}");
+    }
+}
+
 #[tokio::test]
 async fn a_put_creates_where_the_kind_allows_it() {
     let server = start().await;
