@@ -200,6 +200,13 @@ impl Client {
         self.within(self.limits.short, self.runtime.clone().update_container_resources(request)).await.map(drop)
     }
 
+    /// Tells what a sandbox's containers have together. `Unimplemented` by older runtimes.
+    pub async fn update_pod_sandbox_resources(&self, id: &str, linux: v1::LinuxContainerResources) -> Result<()> {
+        let request =
+            v1::UpdatePodSandboxResourcesRequest { pod_sandbox_id: id.into(), overhead: None, resources: Some(linux) };
+        self.within(self.limits.short, self.runtime.clone().update_pod_sandbox_resources(request)).await.map(drop)
+    }
+
     /// Makes the runtime open a container's log anew, after it was moved away.
     pub async fn reopen_container_log(&self, id: &str) -> Result<()> {
         let request = v1::ReopenContainerLogRequest { container_id: id.into() };

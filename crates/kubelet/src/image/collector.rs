@@ -149,3 +149,53 @@ fn is_used(image: &Image, used: &BTreeSet<String>, named: &BTreeSet<String>) -> 
     let mut own = std::iter::once(&image.id).chain(&image.tags).chain(&image.digests);
     own.any(|name| used.contains(name)) || used.iter().chain(named).any(|name| is_called(image, name))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::Runtime;
+    use crate::sync::sim::Sim;
+    use serde_json::json;
+    use std::collections::BTreeMap;
+    use stdx::shutdown::Stage;
+
+    async fn names(sim: &Sim) -> Vec<String> {
+        sim.runtime.images().await.expect("the images").into_iter().flat_map(|image| image.tags).collect()
+    }
+
+    #[tokio::test]
+    async fn what_nobody_uses_goes_when_it_must() {
+        let sim = Sim::new(41, json!({"containers": [{"name": "a", "image": "x:1"}]}));
+        sim.until("ready", |s| s.is_ready()).await;
+        sim.runtime.pull("old:1", None, None).await.expect("pulled");
+        let pods = Pods::new(sim.ctx.clone(), Stage::new(), BTreeMap::new());
+        let places = Places { root: "/".into(), data: sim.root.path().into(), images: Some(sim.root.path().into()) };
+        let mut collector = Collector::new(sim.ctx.clone(), pods, Policy::default(), Thresholds::none(), places);
+        let disk = |available| Some(Disk { capacity: 1000, available, ..Disk::default() });
+        assert_eq!(collector.collect(disk(500), false).await, Ok(()));
+        assert_eq!(names(&sim).await, ["old:1", "x:1"]);
+
+        // An image has seven bytes: that is too little, and is told.
+        sim.runtime.pull("new:1", None, None).await.expect("pulled");
+        let why = collector.collect(disk(150), false).await.expect_err("too little");
+        assert!(why.contains("(85% of 1000.0 B used)") && why.contains("(freed 7 bytes)"), "{why}");
+        assert_eq!(names(&sim).await, ["new:1", "x:1"], "what is used stays, and what is young");
+        assert!(sim.report.events.lock().iter().any(|e| e.starts_with("!node FreeDiskSpaceFailed")));
+
+        // A node that is short of disk gives up all that is old enough.
+        sim.clock.advance(Duration::from_secs(120));
+        assert_eq!(collector.collect(disk(500), true).await, Ok(()));
+        assert_eq!(names(&sim).await, ["x:1"]);
+
+        // A failure is news when it comes again.
+        sim.runtime.fail("images_in_use", Error::Unavailable("away".into()));
+        for told in [0, 1] {
+            let result = collector.collect(disk(0), false).await;
+            collector.tell(result);
+            let events = sim.report.events.lock().iter().filter(|e| e.starts_with("!node ImageGCFailed")).count();
+            assert_eq!(events, told);
+        }
+        let odd = collector.collect(disk(0), false).await;
+        assert!(odd.is_err_and(|why| why.contains("away")));
+    }
+}

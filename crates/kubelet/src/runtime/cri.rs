@@ -381,6 +381,10 @@ impl Runtime for CriRuntime {
         self.client.update_container_resources(id, resources).await
     }
 
+    async fn update_sandbox(&self, id: &str, resources: v1::LinuxContainerResources) -> Result<()> {
+        self.client.update_pod_sandbox_resources(id, resources).await
+    }
+
     async fn memory_in_use(&self, id: &str) -> Result<Option<u64>> {
         let filter = v1::ContainerStatsFilter { id: id.to_owned(), ..Default::default() };
         let memory = self.client.list_container_stats(Some(filter)).await?.into_iter().find_map(|s| s.memory);

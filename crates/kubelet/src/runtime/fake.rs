@@ -377,6 +377,12 @@ impl Runtime for Fake {
         Ok(())
     }
 
+    async fn update_sandbox(&self, _: &str, resources: v1::LinuxContainerResources) -> Result<()> {
+        let memory = resources.memory_limit_in_bytes >> 20;
+        let text = format!("{} {} {memory}", resources.cpu_shares, resources.cpu_quota);
+        self.call("update_sandbox", &text).map(drop)
+    }
+
     async fn memory_in_use(&self, id: &str) -> Result<Option<u64>> {
         let world = self.call("memory_in_use", id)?;
         Ok(Some(world.memory))

@@ -240,6 +240,8 @@ pub trait Runtime: Send + Sync + 'static {
     async fn stop_container(&self, id: &str, grace: Duration) -> Result<()>;
     /// Changes what a running container may use.
     async fn update_container(&self, id: &str, resources: v1::LinuxContainerResources) -> Result<()>;
+    /// Tells what a sandbox's containers have together. `Unimplemented` where the runtime does not care.
+    async fn update_sandbox(&self, id: &str, resources: v1::LinuxContainerResources) -> Result<()>;
     /// Bytes of memory that a container uses, where the runtime tells.
     async fn memory_in_use(&self, id: &str) -> Result<Option<u64>>;
     /// Sends a signal (the kernel's number) to a container's first process. `Unimplemented` where the

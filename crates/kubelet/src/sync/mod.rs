@@ -12,7 +12,7 @@ pub mod worker;
 #[cfg(test)]
 mod real;
 #[cfg(test)]
-mod sim;
+pub mod sim;
 #[cfg(test)]
 mod sim_deadlines;
 #[cfg(test)]

@@ -54,10 +54,6 @@ fn has(sim: &Sim, name: &str) -> [String; 3] {
     [limits.get("cpu"), limits.get("memory"), allocated.get("cpu")].map(|q| q.map(|q| q.0.clone()).unwrap_or_default())
 }
 
-fn updates(sim: &Sim) -> Vec<String> {
-    sim.runtime.take_log().into_iter().filter(|l| l.starts_with("update_") || l.starts_with("stop_")).collect()
-}
-
 fn events(sim: &Sim) -> Vec<String> {
     let all = sim.report.events.lock().clone();
     let resizes = all.iter().filter_map(|e| e.split_once(" Pod resize ")).map(|(reason, _)| reason.to_owned());
@@ -71,7 +67,10 @@ async fn a_container_has_more_without_noticing() {
     resize(&sim, 0, sized("2", "64Mi"));
     sim.until("told", |s| has(s, "a") == ["2", "64Mi", "2"] && said(s).is_empty()).await;
     let id = before.container("a").expect("runs").id.clone();
-    assert_eq!(updates(&sim), [format!("update_container {id} 2048 200000 64")]);
+    let log = sim.runtime.take_log();
+    let updates: Vec<_> = log.iter().filter(|l| l.starts_with("update_")).cloned().collect();
+    let whole = "update_sandbox 3072 300000 128".to_owned();
+    assert_eq!(updates, [format!("update_container {id} 2048 200000 64"), whole], "the pod as a whole is told last");
     let ids = |s: &Sim| s.runtime.seen(UID).containers.iter().map(|c| c.id.clone()).collect::<Vec<_>>();
     assert_eq!(ids(&sim), before.containers.iter().map(|c| c.id.clone()).collect::<Vec<_>>());
     assert_eq!(events(&sim), ["ResizeStarted", "ResizeCompleted"]);

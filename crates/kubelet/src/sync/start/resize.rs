@@ -1,7 +1,10 @@
 //! Giving running containers what they are allocated: the pod's cgroup is raised first, then containers
 //! that shrink make room for those that grow, then the pod's cgroup is what it is to be.
 
+use ::cri::v1;
+
 use super::{Outcome, Retry, Start};
+use crate::cgroup::{self, Allowance};
 use crate::container::resources;
 use crate::context::blocking;
 use crate::resize::change;
@@ -43,9 +46,29 @@ impl Start {
             ctx.allocations.done(&pod.uid, &update.id);
         }
         self.pod_cgroup(false).await?;
+        self.tell_sandbox().await;
         ctx.allocations.done(&pod.uid, change::POD);
         self.memory.lock().recorded = false;
         Ok(())
+    }
+
+    /// Tells the runtime what the pod has as a whole: for runtimes whose sandbox is a machine of its own, and
+    /// for their plugins. As upstream, it is told at best.
+    async fn tell_sandbox(&self) {
+        let Some(sandbox) = self.seen.sandboxes.first().filter(|s| s.ready) else { return };
+        let Allowance { shares, quota, memory } = cgroup::allowance(&self.pod);
+        let linux = v1::LinuxContainerResources {
+            cpu_period: resources::PERIOD,
+            cpu_quota: quota,
+            cpu_shares: shares,
+            memory_limit_in_bytes: memory,
+            ..v1::LinuxContainerResources::default()
+        };
+        match self.ctx.runtime.update_sandbox(&sandbox.id, linux).await {
+            Ok(()) => {}
+            Err(error) if error.is_unimplemented() => {}
+            Err(error) => tracing::warn!(pod = %self.pod.full_name(), %error, "the sandbox's resources are not told"),
+        }
     }
 
     /// A container that uses more than it is to have is not made to end for want of it.
