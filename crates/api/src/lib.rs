@@ -17,6 +17,7 @@
 pub mod affinity;
 pub mod owner;
 pub mod pod;
+pub mod resource_metrics;
 pub mod resources;
 pub mod schema;
 mod selector;

@@ -39,6 +39,7 @@ pub mod openapi;
 pub mod quota;
 pub mod registry;
 pub mod request;
+pub mod resource_metrics;
 pub mod security;
 pub mod server;
 pub mod subresources;

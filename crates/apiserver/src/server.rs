@@ -38,6 +38,7 @@ use crate::quota::{self, Quotas};
 use crate::registry::catalogue::Catalogue;
 use crate::registry::claims::repair::Repair;
 use crate::registry::claims::{Claims, wake};
+use crate::resource_metrics::ResourceMetrics;
 use crate::security::Security;
 
 /// What an API server is made of.
@@ -131,6 +132,8 @@ pub struct ApiServer {
     pub openapi: OpenApi,
     pub metrics: Metrics,
     pub aggregation: Aggregation,
+    /// What nodes and pods use.
+    pub resource_metrics: ResourceMetrics,
     /// Requests that panicked.
     pub panics: AtomicU64,
     authenticators: Vec<Arc<dyn Authenticator>>,
@@ -181,6 +184,7 @@ impl ApiServer {
             components: Components::default(),
             metrics: Metrics::default(),
             aggregation: Aggregation::new(config.aggregation),
+            resource_metrics: ResourceMetrics::default(),
             openapi,
             discovery: Discovery::new(built_in(), config.address.clone()),
             panics: AtomicU64::new(0),

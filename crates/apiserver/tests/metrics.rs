@@ -1,7 +1,16 @@
 //! What the server says of itself: the paths it answers to, and what it has done so far.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use common::Server;
+use pki::{Authority, Request};
 use serde_json::json;
+use stdx::clock::RealClock;
+use stdx::shutdown::Stage;
+use transport::serve::Limits;
+use transport::tls::{self, Identity};
+use transport::{Handler, Responding};
 
 mod common;
 
@@ -112,4 +121,111 @@ async fn indicators_of_health_are_counted_and_reset() {
     let reset = server.root.delete("/metrics/slis").await;
     assert_eq!((reset.code, reset.text().as_str()), (200, "metrics reset\n"));
     assert!(!server.root.get("/metrics/slis").await.text().contains("kubernetes_healthcheck"));
+}
+
+/// A kubelet whose node uses half a processor, and whose pod a tenth; each answer is two seconds later.
+#[derive(Default)]
+struct Kubelet {
+    asked: AtomicU64,
+}
+
+impl Handler for Kubelet {
+    fn call(&self, request: transport::Request) -> Responding {
+        let n = self.asked.fetch_add(1, Ordering::Relaxed);
+        let path = request.uri().path().to_owned();
+        Box::pin(async move {
+            assert_eq!(path, "/metrics/resource");
+            let at = 1_800_000_000_000 + n * 2000;
+            let labels = "{container=\"c\",namespace=\"default\",pod=\"a\"}";
+            let text = format!(
+                "# TYPE node_cpu_usage_seconds_total counter\nnode_cpu_usage_seconds_total {n} {at}\n\
+                 # TYPE node_memory_working_set_bytes gauge\nnode_memory_working_set_bytes 4194304 {at}\n\
+                 # TYPE container_cpu_usage_seconds_total counter\n\
+                 container_cpu_usage_seconds_total{labels} {} {at}\n\
+                 # TYPE container_memory_working_set_bytes gauge\n\
+                 container_memory_working_set_bytes{labels} 6144 {at}\n\
+                 # TYPE container_start_time_seconds gauge\ncontainer_start_time_seconds{labels} 1700000000\n",
+                n as f64 / 5.0,
+            );
+            Ok(http::Response::new(transport::full(text)))
+        })
+    }
+}
+
+#[tokio::test]
+async fn what_nodes_and_pods_use_is_what_kubelets_tell_twice() {
+    let (clock, kubelet, serving) = (RealClock::shared(), Arc::new(Kubelet::default()), Stage::new());
+    let authority = Authority::generate("test", clock.wall()).expect("authority");
+    let issue = |request: &Request| {
+        let issued = authority.issue(request, clock.wall()).expect("issued");
+        Identity::from_pem(issued.certificate.as_bytes(), issued.key.as_bytes()).expect("identity")
+    };
+    let own = issue(&Request::client("kube-apiserver-kubelet-client", "system:masters"));
+    let client = Arc::new(tls::client(&clock, authority.roots().expect("roots"), Some(own)).expect("TLS"));
+    let server = Server::start_with(|config| config.kubelet_client = Some(client)).await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("bind");
+    let port = listener.local_addr().expect("address").port();
+    let config = tls::server(&clock, issue(&Request::server("system:node:n1", ["n1"]))).expect("TLS");
+    let (stage, handler, at) = (serving.clone(), kubelet.clone(), clock.clone());
+    serving.spawn(async move {
+        transport::serve::serve(listener, config, handler, Limits::default(), at, &stage).await.expect("serves");
+    });
+    let node = |name: &str, port: u16| {
+        json!({"metadata": {"name": name, "labels": {"size": name}}, "status": {
+            "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": port}}}})
+    };
+    let root = &server.root;
+    root.post("/api/v1/nodes", &node("n1", port)).await.ok();
+    // It cannot be reached, which costs nobody else.
+    root.post("/api/v1/nodes", &node("n2", 1)).await.ok();
+    root.post("/api/v1/namespaces/default/serviceaccounts", &json!({"metadata": {"name": "default"}})).await;
+    for name in ["a", "b"] {
+        let pod = json!({"metadata": {"name": name, "labels": {"app": name}},
+            "spec": {"containers": [{"name": "c", "image": "i"}]}});
+        root.post("/api/v1/namespaces/default/pods", &pod).await.ok();
+    }
+    const API: &str = "/apis/metrics.k8s.io/v1beta1";
+    let nodes = root.get(&format!("{API}/nodes")).await.ok();
+    assert_eq!((&nodes["kind"], nodes["items"].as_array().map(Vec::len)), (&json!("NodeMetricsList"), Some(1)));
+    let found = &nodes["items"][0];
+    assert_eq!((&found["metadata"]["name"], &found["metadata"]["labels"]["size"]), (&json!("n1"), &json!("n1")));
+    assert_eq!(found["usage"], json!({"cpu": "500m", "memory": "4Mi"}));
+    assert_eq!((&found["window"], &found["timestamp"]), (&json!("2s"), &json!("2027-01-15T08:00:02Z")));
+    let pods = root.get(&format!("{API}/pods")).await.ok();
+    assert_eq!(pods["items"].as_array().map(Vec::len), Some(1), "{pods:#}");
+    let one = root.get(&format!("{API}/namespaces/default/pods/a")).await.ok();
+    assert_eq!(one["containers"], json!([{"name": "c", "usage": {"cpu": "100m", "memory": "6Ki"}}]));
+    for (uri, want) in [
+        ("pods?labelSelector=app%3Db", 0),
+        ("namespaces/default/pods?labelSelector=app%3Da", 1),
+        ("namespaces/other/pods", 0),
+        ("pods?fieldSelector=metadata.name%3Da", 1),
+        ("nodes?labelSelector=size%3Dn2", 0),
+    ] {
+        let list = root.get(&format!("{API}/{uri}")).await.ok();
+        assert_eq!(list["items"].as_array().map(Vec::len), Some(want), "{uri}");
+    }
+    assert_eq!(kubelet.asked.load(Ordering::Relaxed), 2, "all who ask soon get the same");
+    for (uri, code, message) in [
+        ("nodes/n2", 404, "nodemetrics.metrics.k8s.io \"n2\" not found"),
+        ("namespaces/default/pods/b", 404, "podmetrics.metrics.k8s.io \"default/b\" not found"),
+    ] {
+        let answer = root.get(&format!("{API}/{uri}")).await;
+        assert_eq!((answer.code, answer.json()["message"].as_str().unwrap_or_default()), (code, message));
+    }
+    let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    let table = root.send("GET", &format!("{API}/pods"), &[("accept", table)], "").await.ok();
+    assert_eq!(table["rows"][0]["cells"], json!(["a", "100m", "6Ki", "2s"]));
+    assert_eq!(root.post(&format!("{API}/nodes"), &json!({})).await.code, 405);
+    // Who may view a namespace sees what its pods use; nodes are for those who may view everything.
+    let binding = json!({"metadata": {"name": "v"}, "subjects": [{"kind": "User", "name": "jane", "apiGroup": "rbac.authorization.k8s.io"}],
+        "roleRef": {"kind": "ClusterRole", "name": "view", "apiGroup": "rbac.authorization.k8s.io"}});
+    root.post("/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings", &binding).await.ok();
+    let jane = server.client("jane", &["system:authenticated"]);
+    assert_eq!(jane.get(&format!("{API}/namespaces/default/pods")).await.code, 200);
+    assert_eq!(jane.get(&format!("{API}/nodes")).await.code, 403);
+    let registered = root.get("/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.metrics.k8s.io").await.ok();
+    assert_eq!(registered["spec"].get("service"), None);
+    serving.stop();
 }

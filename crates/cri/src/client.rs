@@ -8,6 +8,7 @@ use stdx::{ClockExt, SharedClock};
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
 
+use crate::count::Counted;
 use crate::error::{Error, Result};
 use crate::v1;
 use crate::v1::image_service_client::ImageServiceClient;
@@ -43,8 +44,8 @@ impl Default for Limits {
 /// A client of a container runtime. Clones share the connection.
 #[derive(Clone)]
 pub struct Client {
-    runtime: RuntimeServiceClient<Channel>,
-    images: ImageServiceClient<Channel>,
+    runtime: RuntimeServiceClient<Counted<Channel>>,
+    images: ImageServiceClient<Counted<Channel>>,
     clock: SharedClock,
     limits: Limits,
 }
@@ -52,7 +53,16 @@ pub struct Client {
 impl Client {
     /// A client of the runtime at `endpoint`; dials at the first call.
     pub fn new(endpoint: &str, clock: SharedClock) -> Result<Self> {
-        let channel = crate::connect::channel(endpoint)?;
+        Self::counted(endpoint, clock, |_, _, _| {})
+    }
+
+    /// The same, whose calls are told: the operation, how long it took, and whether it failed.
+    pub fn counted(
+        endpoint: &str,
+        clock: SharedClock,
+        told: impl Fn(&str, Duration, bool) + Send + Sync + 'static,
+    ) -> Result<Self> {
+        let channel = Counted::new(crate::connect::channel(endpoint)?, clock.clone(), told);
         Ok(Self {
             runtime: RuntimeServiceClient::new(channel.clone()).max_decoding_message_size(MAX_REPLY),
             images: ImageServiceClient::new(channel).max_decoding_message_size(MAX_REPLY),
@@ -244,6 +254,14 @@ impl Client {
     ) -> Result<Vec<v1::ContainerStats>> {
         let request = v1::ListContainerStatsRequest { filter };
         Ok(self.within(self.limits.short, self.runtime.clone().list_container_stats(request)).await?.stats)
+    }
+
+    /// Writes the state of a container's processes to a file; without a time-out the usual one holds.
+    pub async fn checkpoint_container(&self, id: &str, location: &str, timeout: i64) -> Result<()> {
+        let granted = Duration::from_secs(u64::try_from(timeout).unwrap_or(0));
+        let request = v1::CheckpointContainerRequest { container_id: id.into(), location: location.into(), timeout };
+        let limit = self.limits.long + granted.min(Duration::from_secs(3600));
+        self.within(limit, self.runtime.clone().checkpoint_container(request)).await.map(drop)
     }
 
     /// The runtime's events from now on, where it has them. No deadline: the reply's head may come

@@ -17,6 +17,7 @@
 mod client;
 mod connect;
 mod containerd;
+mod count;
 mod error;
 pub mod shims;
 mod snapshots;

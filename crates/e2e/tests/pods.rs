@@ -10,6 +10,7 @@ use e2e::registry::{BEGINNING, Registry};
 use e2e::{images, manifests};
 use serde_json::Value;
 use stdx::ClockExt;
+use stdx::metrics::read::{Sample, read};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout};
 
@@ -34,6 +35,7 @@ async fn pods_and_their_troubles() -> Result<()> {
     broken_pods_say_why(&world).await.context("broken pods say why")?;
     refused_pods_say_why(&world).await.context("refused pods say why")?;
     a_changed_config_map_arrives(&world).await.context("a changed ConfigMap arrives")?;
+    what_is_used_is_told(&world).await.context("what is used is told")?;
     a_container_without_memory_is_told_so(&world).await.context("a container without memory is told so")?;
     a_dead_shim_is_survived(&world).await.context("a dead shim is survived")?;
     deadlines_in_a_mass_start(&world).await.context("deadlines in a mass start")?;
@@ -340,6 +342,82 @@ async fn a_changed_config_map_arrives(world: &World) -> Result<()> {
     let restarts = ["get", "pod", "reads", "-o", "jsonpath={.status.containerStatuses[0].restartCount}"];
     ensure!(cluster.kubectl(&restarts).await? == "0", "the container was not restarted");
     remove(world, "reads").await
+}
+
+/// A page of metrics that every reader of Prometheus' form understands.
+async fn page(cluster: &Cluster, path: &str) -> Result<Vec<Sample>> {
+    let text = cluster.kubectl(&["get", "--raw", path]).await?;
+    read(&text).map_err(|bad| anyhow::anyhow!("{path}: {bad}\n{text}"))
+}
+
+/// `kubectl top` with nothing installed, and what the kubelet and the API server tell of themselves.
+async fn what_is_used_is_told(world: &World) -> Result<()> {
+    let cluster = &world.cluster;
+    let script = "head -c 30000000 /dev/zero > /dev/shm/x; while :; do :; done";
+    cluster.apply(&manifests::script("burns", &world.busybox, script)).await?;
+    cluster.kubectl(&["wait", "--for=condition=Ready", "pod/burns", "--timeout=60s"]).await?;
+    let top = cluster
+        .eventually("kubectl top tells what a pod uses", || async {
+            let top = cluster.kubectl(&["top", "pod", "--containers", "--no-headers"]).await?;
+            let row = top.lines().find(|l| l.starts_with("burns")).with_context(|| format!("burns is not in {top}"))?;
+            let cells: Vec<String> = row.split_whitespace().map(str::to_owned).collect();
+            let number = |text: &str, unit: &str| text.strip_suffix(unit).and_then(|n| n.parse::<u64>().ok());
+            let (cpu, memory) = (number(&cells[2], "m"), number(&cells[3], "Mi"));
+            ensure!(cpu.is_some_and(|m| m > 20) && memory.is_some_and(|m| (28..200).contains(&m)), "{top}");
+            Ok(cells)
+        })
+        .await?;
+    ensure!(top.len() == 4, "{top:?}");
+    let nodes = cluster.kubectl(&["top", "node", "--no-headers"]).await?;
+    let cells: Vec<&str> = nodes.split_whitespace().collect();
+    ensure!(cells.len() == 5 && cells[1].ends_with('m') && cells[4].ends_with('%'), "{nodes}");
+    let none = cluster.kubectl_fails(&["top", "pod", "absent"]).await?;
+    ensure!(none.contains("pods \"absent\" not found") || none.contains("not found"), "{none}");
+    let table = cluster.kubectl(&["get", "pods.v1beta1.metrics.k8s.io", "burns"]).await?;
+    ensure!(table.starts_with("NAME    CPU"), "{table}");
+
+    let node =
+        cluster.json(&["get", "nodes"]).await?["items"][0]["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    let kubelet = |path: &str| format!("/api/v1/nodes/{node}/proxy{path}");
+    let resource = page(cluster, &kubelet("/metrics/resource")).await?;
+    let of_pod = |s: &&Sample| s.label("pod") == "burns";
+    for name in ["container_cpu_usage_seconds_total", "container_start_time_seconds", "pod_memory_working_set_bytes"] {
+        let found = resource.iter().filter(of_pod).find(|s| s.name == name);
+        ensure!(found.is_some_and(|s| s.value > 0.0), "{name}: {found:?}");
+    }
+    let cadvisor = page(cluster, &kubelet("/metrics/cadvisor")).await?;
+    for name in ["container_memory_rss", "container_cpu_usage_seconds_total", "container_network_receive_bytes_total"] {
+        ensure!(cadvisor.iter().filter(of_pod).any(|s| s.name == name), "no {name} of the pod");
+    }
+    page(cluster, &kubelet("/metrics/probes")).await?;
+    let own = page(cluster, &kubelet("/metrics")).await?;
+    let value = |name: &str| own.iter().filter(|s| s.name == name).map(|s| s.value).sum::<f64>();
+    ensure!(value("kubelet_running_pods") >= 1.0 && value("kubelet_started_containers_total") >= 1.0, "{own:#?}");
+    let runs =
+        |s: &&Sample| s.name == "kubelet_runtime_operations_total" && s.label("operation_type") == "run_podsandbox";
+    ensure!(own.iter().find(runs).is_some_and(|s| s.value >= 1.0), "the runtime's operations are not counted");
+    let server = page(cluster, "/metrics").await?;
+    ensure!(server.iter().any(|s| s.name == "apiserver_request_total"), "requests are not counted");
+
+    let summary: Value = serde_json::from_str(&cluster.kubectl(&["get", "--raw", &kubelet("/stats/summary")]).await?)?;
+    let pods = summary["pods"].as_array().cloned().unwrap_or_default();
+    let pod = pods.iter().find(|p| p["podRef"]["name"] == "burns").with_context(|| format!("{summary:#}"))?;
+    for path in [
+        "/memory/workingSetBytes",
+        "/network/interfaces/0/name",
+        "/containers/0/cpu/usageCoreNanoSeconds",
+        "/containers/0/logs/capacityBytes",
+        "/ephemeral-storage/capacityBytes",
+        "/process_stats/process_count",
+    ] {
+        ensure!(pod.pointer(path).is_some_and(|v| *v != 0), "{path} of {pod:#}");
+    }
+    let health = cluster.kubectl(&["get", "--raw", &kubelet("/healthz")]).await?;
+    ensure!(health == "ok", "{health}");
+    let config: Value = serde_json::from_str(&cluster.kubectl(&["get", "--raw", &kubelet("/configz")]).await?)?;
+    ensure!(config["kubeletconfig"]["maxPods"] == 110, "{config:#}");
+    ensure!(cluster.kubectl(&["get", "--raw", &kubelet("/logs/")]).await?.starts_with("<pre>"), "the node's logs");
+    remove(world, "burns").await
 }
 
 async fn a_container_without_memory_is_told_so(world: &World) -> Result<()> {

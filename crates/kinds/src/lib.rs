@@ -84,6 +84,7 @@ pub mod replica_set;
 pub mod replication_controller;
 pub mod resource_claim;
 pub mod resource_claim_template;
+pub mod resource_metrics;
 pub mod resource_quota;
 pub mod resource_slice;
 pub mod resources;
@@ -196,6 +197,8 @@ pub static ALL: &[&dyn AnyKind] = &[
     &flow_schema::FlowSchema,
     &priority_level_configuration::PriorityLevelConfiguration,
     &storage_version_migration::StorageVersionMigration,
+    &resource_metrics::NodeMetrics,
+    &resource_metrics::PodMetrics,
     &wait::Wait,
 ];
 

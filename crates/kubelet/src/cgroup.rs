@@ -62,7 +62,8 @@ impl Hierarchies {
         self.v1.iter().map(|(p, _)| p.as_path()).chain(self.v2.as_deref())
     }
 
-    fn of(&self, controller: &str) -> Option<&Path> {
+    /// Where the hierarchy of a controller of version 1 is mounted.
+    pub fn of(&self, controller: &str) -> Option<&Path> {
         self.v1.iter().find(|(_, c)| c.iter().any(|c| c == controller)).map(|(p, _)| p.as_path())
     }
 }
@@ -242,6 +243,29 @@ impl Cgroups {
     #[must_use]
     pub fn with_pids(self, pids: Option<u64>) -> Self {
         Self { pids, ..self }
+    }
+
+    /// The hierarchies.
+    pub fn hierarchies(&self) -> &Hierarchies {
+        &self.hierarchies
+    }
+
+    /// The cgroup of a pod.
+    pub fn path(&self, pod: &BoundPod) -> String {
+        pod_path(&self.root, pod)
+    }
+
+    /// The cgroup of all pods.
+    pub fn all_pods(&self) -> String {
+        class_path(&self.root, QosClass::Guaranteed)
+    }
+
+    /// The cgroup that the runtime made for a container or sandbox in that of its pod.
+    pub fn container_path(&self, pod: &str, id: &str) -> String {
+        match self.root.driver {
+            Driver::Cgroupfs => format!("{pod}/{id}"),
+            Driver::Systemd => format!("{pod}/cri-containerd-{id}.scope"),
+        }
     }
 
     /// What the runtime is given as parent for a pod's containers.

@@ -16,6 +16,7 @@ use crate::container::dns::ClusterDns;
 use crate::container::downward::Place;
 use crate::image::puller::Puller;
 use crate::logs::rotate;
+use crate::metrics::Metrics;
 use crate::pod::BoundPod;
 use crate::program::Programs;
 use crate::report::Report;
@@ -135,6 +136,8 @@ pub struct Context {
     pub allocations: Allocations,
     /// Ids of the node that stand for the users of pods.
     pub users: Blocks,
+    /// What is counted.
+    pub metrics: Metrics,
 }
 
 impl Context {

@@ -79,17 +79,23 @@ pub struct Look<S> {
     /// Device and inode of files with several names.
     seen: HashSet<(u64, u64)>,
     total: u64,
+    inodes: u64,
 }
 
 impl<S: Fn() -> bool> Look<S> {
     /// A look that ends with an error once it is stopped.
     pub fn new(is_stopped: S) -> Self {
-        Self { is_stopped, left: MAX_FILES, device: 0, seen: HashSet::new(), total: 0 }
+        Self { is_stopped, left: MAX_FILES, device: 0, seen: HashSet::new(), total: 0, inodes: 0 }
     }
 
     /// There are more files than are counted: what is said to be used is the least that is.
     pub fn is_full(&self) -> bool {
         self.left == 0
+    }
+
+    /// How many files and directories were counted so far.
+    pub fn inodes(&self) -> u64 {
+        self.inodes
     }
 
     /// Bytes on disk beneath a path, each file once however many names it has in what one look sees;
@@ -116,6 +122,7 @@ impl<S: Fn() -> bool> Look<S> {
         if stat.st_dev == self.device && (once || self.seen.insert((stat.st_dev, stat.st_ino))) {
             let bytes = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512);
             self.total = self.total.saturating_add(bytes);
+            self.inodes += 1;
         }
     }
 }

@@ -6,7 +6,7 @@
 //!                                   ├──► runtime (CRI)     ◄── hints, relist
 //!                                   ├──► volumes, cgroups, images, probes, hooks
 //!                                   └──► status patches, events, Waits ──► API server
-//!  node::keeper ──► Node, Lease            server ──► logs over HTTPS
+//!  node::keeper ──► Node, Lease            server ──► logs, stats, metrics over HTTPS
 //!  static_pods: manifests on the node ──► the same tasks; objects in the API only show them
 //! ```
 //!
@@ -38,6 +38,9 @@
 //!   it_runs_once_beside_a_pod_that_does_not_notice]
 //! * Static pods need no API server, and what shows them there comes back. [src/run_tests.rs:
 //!   static_pods_need_no_api_server; src/run_tests.rs: a_static_pod_is_shown_by_a_mirror_that_comes_back]
+//! * What is asked of the kubelet is asked of the API server first, by the narrowest permission that allows
+//!   it, and no path of the node's logs leads out. [src/server/tests.rs: fine_grained_permissions;
+//!   src/server/node_logs.rs: nothing_leads_out]
 //! * No path leads out of a pod's own directory. [src/volume/beneath.rs: no_link_leads_out;
 //!   src/logs/follow_tests.rs: no_link_leads_to_another_file]
 
@@ -52,6 +55,7 @@ pub mod ephemeral;
 pub mod hook;
 pub mod image;
 pub mod logs;
+pub mod metrics;
 pub mod node;
 pub mod pod;
 pub mod pods;
@@ -67,6 +71,7 @@ pub mod runtime;
 pub mod server;
 pub mod shared;
 pub mod static_pods;
+pub mod stats;
 pub mod status;
 pub mod sync;
 pub mod sysctl;

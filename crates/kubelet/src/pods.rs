@@ -149,6 +149,7 @@ impl Pods {
             Ok(ends) if ends.is_empty() => self.begin(handles, pod, None, false),
             Ok(ends) => self.make_room(handles, pod, &ends),
             Err(cause) => {
+                self.ctx.metrics.admission_rejections.inc(&[&cause.reason]);
                 let bare = cause.message.strip_prefix("Pod was rejected: ").unwrap_or(&cause.message);
                 self.ctx.report.event(&pod, None, Type::Warning, &cause.reason, bare.to_owned());
                 self.begin(handles, pod, Some(cause), false);
@@ -258,7 +259,9 @@ impl Pods {
         }
         if !stage.is_stopped() {
             let mut handles = self.handles.lock();
-            handles.remove(&uid);
+            if let Some(handle) = handles.remove(&uid) {
+                self.ctx.metrics.forget(&handle.pod);
+            }
             // A static pod of its name may have waited for its end.
             self.ctx.allocations.forget(&uid);
             self.begin_static(&mut handles);

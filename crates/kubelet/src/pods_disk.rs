@@ -74,6 +74,8 @@ impl Pods {
             let Some(why) = self.storage_exceeded(&pod).await else { continue };
             tracing::info!(pod = %pod.full_name(), why, "a pod uses more disk than it may; evicting it");
             self.ctx.report.event(&pod, None, Type::Warning, "Evicted", why.clone());
+            let signal = if why.starts_with("Usage of EmptyDir") { "emptydirfs.limit" } else { "ephemeralpodfs.limit" };
+            self.ctx.metrics.evictions.inc(&[signal]);
             let cause = Cause { reason: "Evicted".into(), message: why };
             self.tell(&pod.uid, |mail| mail.put(|inbox| inbox.evict = Some((cause, EVICTION_GRACE))));
         }

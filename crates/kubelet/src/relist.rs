@@ -32,6 +32,16 @@ pub struct Health {
     pub error: Option<String>,
 }
 
+/// A runtime that was not listed for so long is not well.
+const STALE: Duration = Duration::from_secs(3 * 60);
+
+impl Health {
+    /// Whether the runtime is still being listed.
+    pub fn is_recent(&self, now: Instant) -> bool {
+        self.listed.is_none_or(|at| now.since(at) < STALE)
+    }
+}
+
 /// Watches the runtime of one node.
 pub struct Relist {
     ctx: Arc<Context>,
@@ -116,6 +126,10 @@ impl Relist {
     }
 
     async fn list(&self, known: &mut BTreeMap<String, Summary>, shown: bool) {
+        let (metrics, began) = (&self.ctx.metrics, self.ctx.clock.now());
+        if let Some(last) = self.health.lock().listed {
+            metrics.relist_interval.took(&[], began.since(last));
+        }
         let found = match self.ctx.runtime.list().await {
             Ok(found) => found,
             Err(error) => {
@@ -123,7 +137,10 @@ impl Relist {
                 return;
             }
         };
-        *self.health.lock() = Health { listed: Some(self.ctx.clock.now()), error: None };
+        let now = self.ctx.clock.now();
+        *self.health.lock() = Health { listed: Some(now), error: None };
+        metrics.relist_duration.took(&[], now.since(began));
+        metrics.relist_last_seen.set(&[], self.ctx.clock.wall().as_second() as f64);
         let gone = known.keys().filter(|uid| !found.contains_key(*uid));
         for uid in gone {
             self.pods.hint(uid);

@@ -13,6 +13,7 @@ use client::waits::Publisher;
 use client::{Client, Informer, Key, Resource};
 use parking_lot::{Mutex, RwLock};
 use stdx::backoff::Policy;
+use stdx::metrics::Registry;
 use stdx::shutdown::Stage;
 use stdx::{ClockExt, Rng, SharedClock};
 use tokio::sync::{Notify, watch};
@@ -29,6 +30,7 @@ use crate::image::puller::Puller;
 use crate::image::records::Records;
 use crate::image::verify::Verification;
 use crate::logs::rotate;
+use crate::metrics::{self, Metrics};
 use crate::node::pressure::Thresholds;
 use crate::node::{self, keeper};
 use crate::pods::Pods;
@@ -39,10 +41,11 @@ use crate::report::{ApiReport, LogReport, Report};
 use crate::resize::Allocations;
 use crate::runtime::cri::CriRuntime;
 use crate::runtime::{Features, Health, Runtime};
-use crate::server::{Server, auth::Gate};
+use crate::server::{Server, auth::Gate, node::About};
 use crate::shared::Shared;
 use crate::static_pods::mirror::Mirrors;
 use crate::static_pods::{self, Sources};
+use crate::stats::Stats;
 use crate::sync::crash;
 use crate::sysctl;
 use crate::upkeep;
@@ -100,6 +103,10 @@ pub struct Options {
     pub static_pods: static_pods::Options,
     /// The version to report, `v1.37.1+pintle.…`.
     pub version: String,
+    /// Where the kubelet counts what it does.
+    pub registry: Registry,
+    /// The folder of the node's logs, which `/logs` shows.
+    pub node_logs: PathBuf,
 }
 
 /// How images are fetched, and who may use them.
@@ -149,6 +156,8 @@ impl Default for Options {
             images: ImageOptions::default(),
             static_pods: static_pods::Options::default(),
             version: concat!("v1.37.1+pintle.", env!("CARGO_PKG_VERSION")).into(),
+            registry: Registry::default(),
+            node_logs: "/var/log".into(),
         }
     }
 }
@@ -186,7 +195,8 @@ pub async fn run(
     options: Options,
     stage: &Stage,
 ) -> Result<(), Error> {
-    let runtime: Arc<dyn Runtime> = Arc::new(CriRuntime::new(&options.runtime_endpoint, &clock)?);
+    let runtime: Arc<dyn Runtime> =
+        Arc::new(CriRuntime::counted(&options.runtime_endpoint, &clock, metrics::operations(&options.registry))?);
     run_with(runtime, client, clock, rng, options, stage).await
 }
 
@@ -340,8 +350,11 @@ async fn serve(
             features: features.clone(),
             allocations: Allocations::open(&options.root_dir.join("pods")),
             users: Blocks::open(&options.root_dir.join("pods")),
+            metrics: Metrics::new(options.registry.clone()),
         });
         let pods = Pods::new(ctx.clone(), stage.clone(), adopted);
+        ctx.metrics.follow(&pods, &node_name);
+        ctx.metrics.registry.standard(&options.version);
         ctx.allocatable.write().clone_from(&alone.allocatable);
         *ctx.node.write() = (alone.name.clone(), alone.labels.clone());
         pods.set_place(alone);
@@ -390,7 +403,14 @@ async fn serve(
     // Services are variables of every container: none of the API server's pods starts before they are known.
     cluster.synced().await;
     let (api_shown, api) = watch::channel(false);
-    let served = listen(&client, &options, &node_name, &pods, &clock, stage);
+    let about = About {
+        ctx: ctx.clone(),
+        stats: Stats::new(&node_name, "/", ctx.cgroups.clone(), clock.clone()),
+        config: crate::config::show(&options),
+        log_folder: options.node_logs.clone(),
+        listed,
+    };
+    let served = listen(&client, &options, &node_name, &pods, about, &clock, stage);
     let followed = async {
         follow_pods(&client, &node_name, &pods, api_shown, &clock, &rng, stage).await;
         Ok(())
@@ -580,6 +600,7 @@ async fn listen(
     options: &Options,
     node: &str,
     pods: &Arc<Pods>,
+    about: About,
     clock: &SharedClock,
     stage: &Stage,
 ) -> Result<(), Error> {
@@ -596,6 +617,7 @@ async fn listen(
         clock: clock.clone(),
         log_root: options.log_dir.clone(),
         stage: stage.clone(),
+        about: Arc::new(about),
     };
     let limits = transport::serve::Limits::default();
     transport::serve::serve(listener, tls, Arc::new(server), limits, clock.clone(), stage).await.map_err(failed)

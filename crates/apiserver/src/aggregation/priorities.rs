@@ -27,7 +27,12 @@ const BUILT_IN: &[Entry] = &[
     ("flowcontrol.apiserver.k8s.io", 16_100, &[("v1", 21)]),
     ("internal.apiserver.k8s.io", 16_000, &[("v1alpha1", 9)]),
     ("storagemigration.k8s.io", 15_800, &[("v1", 15)]),
+    // What the APIService of upstream's metrics-server says.
+    (METRICS, 100, &[("v1beta1", 100)]),
 ];
+
+/// The group of what nodes and pods use, which another server may answer for.
+pub const METRICS: &str = api::resource_metrics::GROUP;
 
 /// Of what a definition of custom resources brings, and of what else has no place of its own: behind
 /// everything that came with the server.

@@ -53,6 +53,8 @@ impl Mode {
 struct Wanted {
     mode: Mode,
     spec: Value,
+    /// Whoever names a Service for it has it for as long as they do.
+    yields: bool,
 }
 
 /// What is there: who minds it, and what it says.
@@ -78,6 +80,7 @@ fn decide(wanted: Option<&Wanted>, found: Option<&Found<'_>>, at_start: bool, do
         (Some(wanted), _) if wanted.mode == Mode::OnStart && done => Act::Nothing,
         (Some(_), None) => Act::Create,
         (_, Some(found)) if found.mode.is_none() => Act::Nothing,
+        (Some(wanted), Some(found)) if wanted.yields && found.spec.get("service").is_some() => Act::Nothing,
         (_, Some(found)) if found.mode == once && (!at_start || done) => Act::Nothing,
         (None, Some(_)) => Act::Delete,
         (Some(wanted), Some(found)) if *found.spec == wanted.spec => Act::Nothing,
@@ -103,12 +106,14 @@ fn wanted(server: &ApiServer) -> BTreeMap<String, Wanted> {
     for kind in server.catalogue.custom_kinds() {
         let shape = kind.shape();
         let spec = spec(shape.group, shape.version, priorities::CUSTOM);
-        all.insert(name(shape.group, shape.version), Wanted { mode: Mode::Always, spec });
+        all.insert(name(shape.group, shape.version), Wanted { mode: Mode::Always, spec, yields: false });
     }
     for kind in kinds::ALL.iter().filter(|kind| kind.shape().group != api_service::GROUP) {
         let (group, version) = (kind.shape().group, kind.shape().version);
         let spec = spec(group, version, priorities::of(group, version));
-        all.insert(name(group, version), Wanted { mode: Mode::OnStart, spec });
+        let yields = group == priorities::METRICS;
+        let mode = if yields { Mode::Always } else { Mode::OnStart };
+        all.insert(name(group, version), Wanted { mode, spec, yields });
     }
     all
 }
@@ -281,7 +286,7 @@ mod tests {
     #[test]
     fn what_is_ours_is_kept_and_what_is_not_is_left() {
         let (spec, other) = (json!({"version": "v1"}), json!({"version": "v2"}));
-        let wanted = |mode| Some(Wanted { mode, spec: spec.clone() });
+        let wanted = |mode| Some(Wanted { mode, spec: spec.clone(), yields: false });
         let found = |mode, changed: bool| Some((mode, if changed { &other } else { &spec }));
         let (once, always) = (Some(Mode::OnStart), Some(Mode::Always));
         for (wanted, found, at_start, done, want) in [
@@ -305,6 +310,18 @@ mod tests {
             let got = decide(wanted.as_ref(), found.as_ref(), at_start, done);
             let mode = found.as_ref().map(|found| found.mode);
             assert_eq!(got, want, "{wanted:?} {mode:?} at_start={at_start} done={done}");
+        }
+    }
+
+    #[test]
+    fn what_another_server_may_answer_for_is_left_to_it() {
+        let (ours, theirs) = (json!({"version": "v1"}), json!({"version": "v1", "service": {"name": "s"}}));
+        let wanted = Wanted { mode: Mode::Always, spec: ours, yields: true };
+        for (found, want) in
+            [(Some(&theirs), Act::Nothing), (Some(&json!({"version": "v2"})), Act::Update), (None, Act::Create)]
+        {
+            let found = found.map(|spec| Found { mode: Some(Mode::Always), spec });
+            assert_eq!(decide(Some(&wanted), found.as_ref(), true, false), want);
         }
     }
 }

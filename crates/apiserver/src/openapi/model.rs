@@ -29,6 +29,7 @@ pub fn name(t: TypeRef<'_>) -> String {
         "meta/v1" => META.to_owned(),
         "apiextensions/v1" => EXTENSIONS.to_owned(),
         "apiregistration/v1" => "io.k8s.kube-aggregator.pkg.apis.apiregistration.v1".to_owned(),
+        "metrics/v1beta1" => "io.k8s.metrics.pkg.apis.metrics.v1beta1".to_owned(),
         package => {
             let root = if t.group().ends_with(".pintle.dev") { "dev.pintle" } else { "io.k8s.api" };
             format!("{root}.{}", package.replace('/', "."))

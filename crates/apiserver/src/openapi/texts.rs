@@ -29,6 +29,34 @@ const OWN: &[About] = &[
         ],
     ),
     (
+        "io.k8s.metrics.pkg.apis.metrics.v1beta1.NodeMetrics",
+        "NodeMetrics says what a node uses.",
+        &[
+            ("metadata", "Metadata of the answer: the node's name and labels."),
+            ("timestamp", "The end of the window."),
+            ("window", "How long the use of processors was looked at."),
+            ("usage", "The use of processors over the window, and of memory at its end."),
+        ],
+    ),
+    (
+        "io.k8s.metrics.pkg.apis.metrics.v1beta1.PodMetrics",
+        "PodMetrics says what the containers of a pod use.",
+        &[
+            ("metadata", "Metadata of the answer: the pod's name, namespace and labels."),
+            ("timestamp", "The end of the window."),
+            ("window", "How long the use of processors was looked at."),
+            ("containers", "What each container uses, all over the same window."),
+        ],
+    ),
+    (
+        "io.k8s.metrics.pkg.apis.metrics.v1beta1.ContainerMetrics",
+        "ContainerMetrics says what a container uses.",
+        &[
+            ("name", "Name of the container in the pod."),
+            ("usage", "The use of processors over the window, and of memory at its end."),
+        ],
+    ),
+    (
         "dev.pintle.explain.v1alpha1.WaitObject",
         "WaitObject names what waits.",
         &[

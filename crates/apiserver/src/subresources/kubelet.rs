@@ -55,7 +55,7 @@ pub async fn target(call: &Call, node: &str) -> status::Result<Target> {
 }
 
 /// `address:port` of a Node's kubelet.
-fn address(node: &Value) -> Option<String> {
+pub fn address(node: &Value) -> Option<String> {
     let addresses = node.pointer("/status/addresses")?.as_array()?;
     let of = |kind: &str| {
         let found = addresses.iter().find(|a| a.get("type").and_then(Value::as_str) == Some(kind))?;

@@ -18,6 +18,7 @@ pub mod pod_binding;
 pub mod pod_eviction;
 pub mod pod_log;
 pub mod pod_parts;
+pub mod resource_metrics;
 pub mod reviews;
 pub mod scale;
 pub mod status;
@@ -62,6 +63,10 @@ pub static ALL: &[&Endpoint] = &[
     &proxy::NODE,
     &proxy::POD,
     &proxy::SERVICE,
+    &resource_metrics::NODE,
+    &resource_metrics::NODES,
+    &resource_metrics::POD,
+    &resource_metrics::PODS,
     &answers::TOKEN,
 ];
 

@@ -3,6 +3,7 @@
 
 mod fixed;
 mod reader;
+mod shown;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ use machinery::quantity::Quantity;
 use crate::cgroup::Driver;
 use crate::node::pressure::Thresholds;
 use reader::Reader;
+pub use shown::show;
 
 /// What a file can say; `None` (and an empty list) where it does not.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -13,6 +13,7 @@ use stdx::{ClockExt, SharedClock};
 
 use super::threshold::{Kind, Threshold, Verdict};
 use super::{Answer, Target, seconds};
+use crate::metrics::Metrics;
 use crate::pod::BoundPod;
 use crate::report::Report;
 use crate::runtime::Runtime;
@@ -45,6 +46,7 @@ pub struct Prober {
     pub running_for: Duration,
     pub runtime: Arc<dyn Runtime>,
     pub report: Arc<dyn Report>,
+    pub metrics: Metrics,
     pub clock: SharedClock,
 }
 
@@ -112,7 +114,15 @@ impl Prober {
     async fn ask(&self) -> Answer {
         let mut answer = Answer::Error(String::new());
         for _ in 0..RETRIES {
+            let began = self.clock.now();
             answer = self.target.ask(&self.runtime, &self.clock).await;
+            let result = match &answer {
+                Answer::Success | Answer::Warning(_) => "successful",
+                Answer::Failure { .. } => "failed",
+                Answer::Error(_) => "unknown",
+            };
+            let took = self.clock.now().since(began);
+            self.metrics.probed(&self.pod, &self.target.container.name, self.kind, result, took);
             if !matches!(answer, Answer::Error(_)) {
                 break;
             }
@@ -209,6 +219,7 @@ mod tests {
             running_for: Duration::ZERO,
             runtime: Arc::new(Fake::default()),
             report: Arc::new(report.clone()),
+            metrics: Metrics::default(),
             clock: RealClock::shared(),
         }
     }

@@ -16,11 +16,12 @@ use tokio::sync::mpsc;
 use super::labels;
 use super::view::Views;
 use super::{
-    Container, ContainerState, Error, Features, Handler, Health, Hint, Image, Output, PodState, Result, Runtime,
+    Container, ContainerState, Error, Features, Handler, Health, Hint, Image, Layer, Output, PodState, Result, Runtime,
     Sandbox, Summary, ViewMount,
 };
 use crate::cgroup::Driver;
 use crate::container::signal::Signal;
+use crate::stats::disk::Used;
 
 /// The longest termination message that is kept.
 const MAX_MESSAGE: u64 = 4096;
@@ -41,8 +42,17 @@ pub struct CriRuntime {
 impl CriRuntime {
     /// The runtime at `endpoint`; dials at the first call.
     pub fn new(endpoint: &str, clock: &SharedClock) -> Result<Self> {
+        Self::counted(endpoint, clock, |_, _, _| {})
+    }
+
+    /// The same, whose calls are told: the operation, how long it took, and whether it failed.
+    pub fn counted(
+        endpoint: &str,
+        clock: &SharedClock,
+        told: impl Fn(&str, Duration, bool) + Send + Sync + 'static,
+    ) -> Result<Self> {
         Ok(Self {
-            client: Client::new(endpoint, clock.clone())?,
+            client: Client::counted(endpoint, clock.clone(), told)?,
             containerd: Containerd::new(endpoint, clock.clone())?,
             views: Views::new(Snapshots::new(endpoint, clock.clone())?),
             socket: ::cri::socket_path(endpoint)?,
@@ -417,6 +427,31 @@ impl Runtime for CriRuntime {
     async fn image_folder(&self) -> Result<Option<PathBuf>> {
         let told = self.client.image_fs_info().await?.image_filesystems.into_iter().find_map(|f| f.fs_id);
         Ok(told.map(|f| f.mountpoint).filter(|p| !p.is_empty()).map(PathBuf::from))
+    }
+
+    async fn layers(&self) -> Result<BTreeMap<String, Layer>> {
+        let mut out = BTreeMap::new();
+        for stats in self.client.list_container_stats(None).await? {
+            let (Some(attributes), Some(layer)) = (stats.attributes, stats.writable_layer) else { continue };
+            let number = |v: Option<v1::UInt64Value>| v.map_or(0, |v| v.value);
+            let pod = attributes.labels.get(labels::POD_UID).cloned().unwrap_or_default();
+            let layer = Layer { pod, bytes: number(layer.used_bytes), inodes: number(layer.inodes_used) };
+            out.insert(attributes.id, layer);
+        }
+        Ok(out)
+    }
+
+    async fn image_usage(&self) -> Result<Option<(PathBuf, Used)>> {
+        let told = self.client.image_fs_info().await?.image_filesystems.into_iter().next();
+        Ok(told.and_then(|f| {
+            let folder = f.fs_id.map(|f| f.mountpoint).filter(|p| !p.is_empty())?;
+            let number = |v: Option<v1::UInt64Value>| v.map_or(0, |v| v.value);
+            Some((PathBuf::from(folder), Used { bytes: number(f.used_bytes), inodes: number(f.inodes_used) }))
+        }))
+    }
+
+    async fn checkpoint(&self, id: &str, location: &str, timeout: i64) -> Result<()> {
+        self.client.checkpoint_container(id, location, timeout).await
     }
 
     async fn images(&self) -> Result<Vec<Image>> {

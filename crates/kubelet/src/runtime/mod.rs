@@ -17,6 +17,7 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 
 use crate::cgroup::Driver;
+use crate::stats::disk::Used;
 
 pub use ::cri::{Error, Result};
 
@@ -190,6 +191,15 @@ pub struct Output {
     pub stderr: Vec<u8>,
 }
 
+/// What a container has written beside its volumes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Layer {
+    /// The uid of its pod.
+    pub pod: String,
+    pub bytes: u64,
+    pub inodes: u64,
+}
+
 /// One mount of an image's files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ViewMount {
@@ -278,6 +288,19 @@ pub trait Runtime: Send + Sync + 'static {
     /// runtime tells.
     async fn written(&self, _pod: &str) -> Result<BTreeMap<String, u64>> {
         Ok(BTreeMap::new())
+    }
+
+    /// The same of every container, by its id.
+    async fn layers(&self) -> Result<BTreeMap<String, Layer>> {
+        Ok(BTreeMap::new())
+    }
+    /// The directory that holds images, and what they use there, where the runtime tells.
+    async fn image_usage(&self) -> Result<Option<(PathBuf, Used)>> {
+        Ok(None)
+    }
+    /// Writes the state of a container's processes to a file.
+    async fn checkpoint(&self, _id: &str, _location: &str, _timeout: i64) -> Result<()> {
+        Err(Error::Unimplemented("method CheckpointContainer not implemented".into()))
     }
 
     /// What is to be mounted to see an image's files, read-only and held for that volume of a pod.

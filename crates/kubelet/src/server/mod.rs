@@ -1,8 +1,11 @@
-//! What the kubelet serves: logs to the API server, and its own health and pods to whoever may see
-//! them. HTTPS only; every request is authenticated and authorized.
+//! What the kubelet serves: logs to the API server, and what it knows of itself and its node to whoever
+//! may see it. HTTPS only; every request is authenticated and authorized.
 
 pub mod auth;
 pub mod container_logs;
+pub mod node;
+pub mod node_logs;
+pub mod stat_pages;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -44,13 +47,14 @@ pub struct Server {
     pub log_root: PathBuf,
     /// Streams end with it.
     pub stage: Stage,
+    /// What is told of the node.
+    pub about: Arc<node::About>,
 }
 
 /// What a path asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Route {
-    Healthz,
-    Pods,
+    Node(node::Route),
     ContainerLogs { namespace: String, pod: String, container: String },
 }
 
@@ -61,23 +65,20 @@ impl Route {
         let first = parts.next()??;
         let rest: Vec<String> = parts.collect::<Option<_>>()?;
         match (first.as_str(), rest.as_slice()) {
-            ("healthz", []) => Some(Self::Healthz),
-            ("pods", []) => Some(Self::Pods),
             ("containerLogs", [namespace, pod, container]) => Some(Self::ContainerLogs {
                 namespace: namespace.clone(),
                 pod: pod.clone(),
                 container: container.clone(),
             }),
-            _ => None,
+            (first, rest) => node::Route::parse(first, rest).map(Self::Node),
         }
     }
 
-    /// The subresources of the node that allow it, the narrowest first.
-    pub fn subresources(&self) -> &'static [&'static str] {
+    /// Whether it is asked for by that method.
+    fn allows(&self, method: &Method) -> bool {
         match self {
-            Self::Healthz => &["healthz", "proxy"],
-            Self::Pods => &["pods", "proxy"],
-            Self::ContainerLogs { .. } => &["proxy"],
+            Self::Node(route) => *method == route.method(),
+            Self::ContainerLogs { .. } => *method == Method::GET,
         }
     }
 }
@@ -120,7 +121,15 @@ pub fn text(status: StatusCode, text: impl Into<String>) -> Response {
 impl Handler for Server {
     fn call(&self, request: Request) -> Responding {
         let server = self.clone();
-        Box::pin(async move { Ok(server.answer(request.into_parts().0).await) })
+        Box::pin(async move {
+            let request = request.into_parts().0;
+            let clock = server.clock.clone();
+            let (done, began) =
+                (node::count(&server.about.ctx.metrics, &request.method, request.uri.path()), clock.now());
+            let response = server.answer(request).await;
+            done(clock.now().since(began));
+            Ok(response)
+        })
     }
 }
 
@@ -132,19 +141,18 @@ impl Server {
         };
         // Who may not look learns nothing of what there is.
         let route = Route::parse(request.uri.path());
-        let subresources = route.as_ref().map_or(&["proxy"][..], Route::subresources);
+        let subresources = node::subresources(&decode(request.uri.path()).unwrap_or_default());
         if let Err(response) = self.gate.authorize(&user, &request.method, subresources).await {
             return *response;
         }
         let Some(route) = route else {
             return text(StatusCode::NOT_FOUND, "404 page not found\n");
         };
-        if request.method != Method::GET {
+        if !route.allows(&request.method) {
             return text(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed");
         }
         match route {
-            Route::Healthz => text(StatusCode::OK, "ok"),
-            Route::Pods => list(&self.pods.all()),
+            Route::Node(route) => node::answer(self, route, request.uri.query()).await,
             Route::ContainerLogs { namespace, pod, container } => {
                 let query = query(request.uri.query());
                 container_logs::answer(self, &namespace, &pod, &container, &query).await

@@ -7,8 +7,13 @@ use serde_json::{Value, json};
 
 #[test]
 fn routes() {
-    assert_eq!(Route::parse("/healthz"), Some(Route::Healthz));
-    assert_eq!(Route::parse("/pods"), Some(Route::Pods));
+    let own = |route| Some(Route::Node(route));
+    assert_eq!(Route::parse("/healthz"), own(node::Route::Healthz(None)));
+    assert_eq!(Route::parse("/healthz/ping"), own(node::Route::Healthz(Some("ping".into()))));
+    assert_eq!(Route::parse("/pods"), own(node::Route::Pods));
+    assert_eq!(Route::parse("/runningpods/"), own(node::Route::RunningPods));
+    assert_eq!(Route::parse("/%6detrics/resource"), own(node::Route::Resource));
+    assert_eq!(Route::parse("/logs/a/b.log"), own(node::Route::Logs("a/b.log".into())));
     let logs = |n: &str, p: &str, c: &str| {
         Some(Route::ContainerLogs { namespace: n.into(), pod: p.into(), container: c.into() })
     };
@@ -62,7 +67,7 @@ impl Handler for Reviews {
     }
 }
 
-struct FakePods(Vec<watch::Sender<View>>);
+struct FakePods(Vec<watch::Sender<View>>, parking_lot::Mutex<Vec<View>>);
 
 impl Pods for FakePods {
     fn find(&self, namespace: &str, name: &str) -> Option<watch::Receiver<View>> {
@@ -71,7 +76,7 @@ impl Pods for FakePods {
     }
 
     fn all(&self) -> Vec<View> {
-        self.0.iter().map(|v| v.borrow().clone()).collect()
+        self.0.iter().map(|v| v.borrow().clone()).chain(self.1.lock().clone()).collect()
     }
 }
 
@@ -80,6 +85,7 @@ struct Bench {
     pods: Arc<FakePods>,
     logs: tempfile::TempDir,
     ca: Ca,
+    _stats: tempfile::TempDir,
 }
 
 struct Ca {
@@ -120,7 +126,7 @@ impl Bench {
         std::fs::write(&path, "2026-01-01T00:00:00Z stdout F one\n2026-01-01T00:00:00Z stdout F two\n")
             .expect("written");
         let pod = crate::pod::tests::pod(json!({
-            "metadata": {"namespace": "ns", "name": "p"},
+            "metadata": {"namespace": "ns", "name": "p", "uid": "u-0"},
             "spec": {"containers": [{"name": "c", "image": "x"}, {"name": "w", "image": "x"}]},
         }));
         let mut running = crate::runtime::fake::container(&pod.containers()[0], "s", ContainerState::Running, 0);
@@ -135,9 +141,26 @@ impl Bench {
         ]}));
         let seen = PodState { containers: vec![running], ..PodState::default() };
         let view = View { pod, seen: Arc::new(seen), status: Arc::new(status.expect("a status")) };
-        let pods = Arc::new(FakePods(vec![watch::channel(view).0]));
+        let pods = Arc::new(FakePods(vec![watch::channel(view).0], Default::default()));
         let (log_root, stage) = (logs.path().to_owned(), Stage::new());
-        Self { server: Server { pods: pods.clone(), gate, clock, log_root, stage }, pods, logs, ca }
+        let sim = crate::sync::sim::bare(logs.path());
+        let stats = crate::stats::tests::Bench::new(false);
+        let about = node::About {
+            ctx: sim.clone(),
+            stats: stats.stats,
+            config: json!({"maxPods": 110}),
+            log_folder: logs.path().to_owned(),
+            listed: Default::default(),
+        };
+        *pods.1.lock() = vec![stats.view];
+        let about = Arc::new(about);
+        Self {
+            server: Server { pods: pods.clone(), gate, clock, log_root, stage, about },
+            pods,
+            logs,
+            ca,
+            _stats: stats.dir,
+        }
     }
 
     async fn ask(&self, request: http::request::Builder) -> (u16, transport::Body) {
@@ -154,7 +177,15 @@ impl Bench {
     }
 }
 
-const ALL: &[&str] = &["apiserver get proxy", "alice get healthz", "alice get pods"];
+const ALL: &[&str] = &[
+    "apiserver get proxy",
+    "apiserver get metrics",
+    "apiserver get stats",
+    "apiserver get log",
+    "apiserver create checkpoint",
+    "alice get healthz",
+    "alice get pods",
+];
 
 #[tokio::test]
 async fn nobody_is_answered_who_is_not_known_and_allowed() {
@@ -233,4 +264,117 @@ async fn followers_are_let_go_when_the_container_ends_or_the_server_stops() {
         }
         assert!(body.frame().await.is_none());
     }
+}
+
+#[tokio::test]
+async fn fine_grained_permissions() {
+    for (path, wanted) in [
+        ("/pods", "pods proxy"),
+        ("/runningpods/", "pods proxy"),
+        ("/healthz/syncloop", "healthz proxy"),
+        ("/configz", "configz proxy"),
+        ("/metrics", "metrics"),
+        ("/metrics/cadvisor", "metrics"),
+        ("/stats/summary", "stats"),
+        ("/logs/", "log"),
+        ("/checkpoint/ns/p/c", "checkpoint"),
+        ("/containerLogs/ns/p/c", "proxy"),
+        // Written otherwise it is no other path.
+        ("/%6detrics", "metrics"),
+        ("//stats/summary", "stats"),
+        ("/metricsx", "proxy"),
+        ("/", "proxy"),
+        ("/%zz", "proxy"),
+    ] {
+        let (code, why) = Bench::new(&[]).get(path).await;
+        assert!(code == 403 && why.contains(&format!("subresource(s)=[{wanted}]")), "{path}: {why}");
+    }
+    // Who may do everything else may not look at what is used.
+    assert_eq!(Bench::new(&["apiserver get proxy"]).get("/metrics/resource").await.0, 403);
+    assert_eq!(Bench::new(&["apiserver get configz"]).get("/configz").await.0, 200);
+}
+
+#[tokio::test]
+async fn what_is_told_of_the_node() {
+    let bench = Bench::new(ALL);
+    assert_eq!(bench.get("/healthz?verbose").await.1, "[+]ping ok\n[+]log ok\n[+]syncloop ok\nhealthz check passed\n");
+    assert_eq!(bench.get("/healthz/syncloop").await, (200, "ok".to_owned()));
+    assert_eq!(bench.get("/healthz/other").await.0, 404);
+    assert_eq!(bench.get("/configz").await, (200, r#"{"kubeletconfig":{"maxPods":110}}"#.to_owned()));
+    let json = |text: String| serde_json::from_str::<Value>(&text).expect("JSON");
+    let running = json(bench.get("/runningpods/").await.1);
+    let item = &running["items"][1];
+    assert_eq!(item["metadata"], json!({"name": "p", "namespace": "ns", "uid": "u-1"}));
+    assert_eq!(item["spec"]["containers"], json!([{"name": "c", "image": "i", "resources": {}}]));
+    let summary = json(bench.get("/stats/summary").await.1);
+    assert_eq!(summary["pods"].as_array().map(Vec::len), Some(2));
+    assert!(summary["node"]["fs"]["capacityBytes"].as_u64().is_some_and(|n| n > 0), "{summary}");
+    let less = json(bench.get("/stats/summary?only_cpu_and_memory=true").await.1);
+    assert_eq!(less["node"].get("fs"), None);
+    assert!(bench.get("/logs/").await.1.contains("<a href=\"0.log\">0.log</a>"));
+    assert_eq!(bench.get("/logs/0.log").await.0, 200);
+    assert_eq!(bench.get("/logs/../secret").await.0, 404);
+}
+
+#[tokio::test]
+async fn pages_are_strictly_what_prometheus_reads() {
+    let bench = Bench::new(ALL);
+    let metrics = &bench.server.about.ctx.metrics;
+    metrics.registry.standard("v1.37.1");
+    let pod = bench.pods.all()[0].pod.clone();
+    metrics.probed(&pod, "c", crate::probe::threshold::Kind::Readiness, "failed", std::time::Duration::from_millis(7));
+    let mut pages = std::collections::BTreeMap::new();
+    for path in ["/metrics/resource", "/metrics/cadvisor", "/metrics/probes", "/metrics"] {
+        let (code, text) = bench.get(path).await;
+        assert_eq!(code, 200, "{path}: {text}");
+        pages.insert(path, stdx::metrics::read::read(&text).unwrap_or_else(|bad| panic!("{path}: {bad}\n{text}")));
+    }
+    let value = |path: &str, name: &str, labels: &[(&str, &str)]| {
+        let is = |s: &&stdx::metrics::read::Sample| s.name == name && labels.iter().all(|(l, v)| s.label(l) == *v);
+        pages[path].iter().find(is).map(|s| s.value)
+    };
+    let container = [("container", "c"), ("namespace", "ns"), ("pod", "p")];
+    for (name, want) in [
+        ("container_cpu_usage_seconds_total", Some(1.0)),
+        ("container_memory_working_set_bytes", Some(4000.0)),
+        ("container_start_time_seconds", Some(1_799_999_999.0)),
+        ("container_swap_limit_bytes", None),
+    ] {
+        let found = pages["/metrics/resource"].iter().filter(|s| s.name == name && s.label("container") == "c");
+        assert_eq!(found.map(|s| s.value).next_back(), want, "{name}");
+    }
+    assert_eq!(value("/metrics/resource", "node_cpu_usage_seconds_total", &[]), Some(2.0));
+    assert_eq!(value("/metrics/resource", "resource_scrape_error", &[]), Some(0.0));
+    assert_eq!(value("/metrics/resource", "pod_memory_working_set_bytes", &container[1..]), Some(4000.0));
+    let id = [("id", "/kubepods/besteffort/podu-1/cid"), ("container", "c"), ("name", "cid"), ("image", "i")];
+    assert_eq!(value("/metrics/cadvisor", "container_memory_rss", &id), Some(1024.0));
+    let sandbox = [("name", "sid"), ("pod", "p"), ("interface", "eth0")];
+    assert_eq!(value("/metrics/cadvisor", "container_network_transmit_bytes_total", &sandbox), Some(20.0));
+    assert_eq!(value("/metrics/cadvisor", "machine_memory_bytes", &[]), Some(102_400.0));
+    let probe = [("probe_type", "Readiness"), ("result", "failed"), ("container", "c"), ("pod_uid", pod.uid.as_str())];
+    assert_eq!(value("/metrics/probes", "prober_probe_total", &probe), Some(1.0));
+    let request = [("method", "GET"), ("path", "metrics/cadvisor"), ("long_running", "false")];
+    assert_eq!(value("/metrics", "kubelet_http_requests_total", &request), Some(1.0));
+    assert!(value("/metrics", "process_resident_memory_bytes", &[]).is_some_and(|n| n > 0.0));
+    metrics.forget(&pod);
+    assert_eq!(bench.get("/metrics/probes").await.1, "");
+}
+
+#[tokio::test]
+async fn a_runtime_that_cannot_checkpoint_says_so() {
+    let bench = Bench::new(ALL);
+    let post = async |path: &str| {
+        let request = http::Request::post(path).extension(peer(&bench.ca, "apiserver"));
+        let (code, body) = bench.ask(request).await;
+        let text = transport::read(body, 1 << 20).await.expect("a body");
+        (code, String::from_utf8_lossy(&text).into_owned())
+    };
+    let (code, why) = post("/checkpoint/ns/p/c").await;
+    assert_eq!(code, 500);
+    assert!(why.starts_with("checkpointing of ns/p/c failed (rpc error: code = Unimplemented desc = "), "{why}");
+    assert_eq!(post("/checkpoint/ns/q/c").await, (404, "pod does not exist".to_owned()));
+    assert_eq!(post("/checkpoint/ns/p/x").await, (404, "container x does not exist".to_owned()));
+    assert_eq!(post("/checkpoint/ns/p/c?timeout=x").await, (404, "cannot parse value of timeout parameter".to_owned()));
+    // It is asked for by POST only.
+    assert_eq!(bench.get("/checkpoint/ns/p/c").await.0, 403);
 }

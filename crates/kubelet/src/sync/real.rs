@@ -92,6 +92,7 @@ impl Real {
             features: Default::default(),
             allocations: Allocations::open(&root.join("pods")),
             users: Blocks::open(&root.join("pods")),
+            metrics: Default::default(),
         });
         let (tx, mut rx) = mpsc::channel(64);
         let since = clock.now();

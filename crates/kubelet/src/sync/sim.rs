@@ -204,7 +204,15 @@ fn context(
         features: Default::default(),
         allocations: Allocations::open(&root.join("pods")),
         users: Blocks::open(&root.join("pods")),
+        metrics: Default::default(),
     })
+}
+
+/// What pods of a node share, of fakes alone.
+pub fn bare(root: &std::path::Path) -> Arc<Context> {
+    let clock = ManualClock::new(Timestamp::from_second(1_000_000).expect("a time"));
+    let (rng, runtime, cluster) = (Rng::seeded(1), Fake::default(), FakeCluster::default());
+    context(&clock, &rng, &runtime, &cluster, &FakeReport::default(), root, &FakeMounts::default())
 }
 
 /// The node takes the pod.

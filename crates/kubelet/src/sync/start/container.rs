@@ -13,6 +13,7 @@ use crate::context::blocking;
 use crate::hook;
 use crate::image::policy::{Policy, go_duration};
 use crate::image::puller::{Problem, Ready, Wish};
+use crate::metrics::container_type;
 use crate::report::Wait;
 use crate::runtime::{ContainerState, labels};
 use crate::volume::files;
@@ -36,12 +37,16 @@ impl Start {
             }
         };
         let (ctx, sandbox) = (&self.ctx, place.config.clone());
+        let kind = container_type(&self.pod, name);
+        let failed = |code: &str| ctx.metrics.started_containers_errors.inc(&[kind, code]);
+        ctx.metrics.started_containers.inc(&[kind]);
         let id = match ctx.runtime.create_container(&place.id, config, sandbox).await {
             Ok(id) => id,
             Err(error) => {
                 self.memory.lock().failed_creations += 1;
                 let why = error.description().to_owned();
                 self.event(Some(name), Type::Warning, "Failed", format!("Error: {why}"));
+                failed("CreateContainerError");
                 self.mail.waiting(name, Some(("CreateContainerError", why)));
                 return Err(Retry::BackOff);
             }
@@ -55,6 +60,7 @@ impl Start {
         if let Err(error) = ctx.runtime.start_container(&id).await {
             let why = error.description().to_owned();
             self.event(Some(name), Type::Warning, "Failed", format!("Error: {why}"));
+            failed("RunContainerError");
             self.mail.waiting(name, Some(("RunContainerError", why)));
             self.mail.runtime();
             return Err(Retry::BackOff);

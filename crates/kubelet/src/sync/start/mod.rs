@@ -236,7 +236,11 @@ impl Start {
             text: "being created".into(),
         }));
         self.go_on()?;
-        match ctx.runtime.run_sandbox(config.clone(), &handler).await {
+        let (metrics, began) = (&ctx.metrics, ctx.clock.now());
+        metrics.started_pods.inc(&[]);
+        let ran = ctx.runtime.run_sandbox(config.clone(), &handler).await;
+        metrics.sandbox_duration.took(&[&handler], ctx.clock.now().since(began));
+        match ran {
             Ok(id) => {
                 self.memory.lock().failed_creations = 0;
                 ctx.owners.learn_ids(&pod.uid, [&id].into_iter());
@@ -249,6 +253,8 @@ impl Start {
                 Ok(Place { id, config, state, objects, made: volumes, images })
             }
             Err(error) => {
+                metrics.started_pods_errors.inc(&[]);
+                metrics.sandbox_errors.inc(&[&handler]);
                 self.memory.lock().failed_creations += 1;
                 self.mail.runtime();
                 Err(self.no_sandbox(&error.to_string()))

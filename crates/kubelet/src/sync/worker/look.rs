@@ -163,6 +163,7 @@ impl Worker {
                 running_for,
                 runtime: self.ctx.runtime.clone(),
                 report: self.ctx.report.clone(),
+                metrics: self.ctx.metrics.clone(),
                 clock: self.ctx.clock.clone(),
             };
             let mail = self.mail.clone();

@@ -22,6 +22,7 @@ impl Worker {
         }
         let before = self.before();
         let now = self.ctx.clock.wall();
+        let was_pending = before.phase.as_deref().is_none_or(|phase| phase == "Pending");
         self.status = generate(&Inputs {
             pod: &self.pod,
             seen: &self.seen,
@@ -35,6 +36,17 @@ impl Worker {
             runtime: &self.ctx.settings.runtime_name,
             now: whole(now),
         });
+        // What ran when this process began was not started by it.
+        if was_pending && self.generated && self.status.phase.as_deref() == Some("Running") {
+            let metrics = &self.ctx.metrics;
+            let since = |at: jiff::Timestamp| std::time::Duration::try_from(now.duration_since(at)).unwrap_or_default();
+            if let Some(seen) = &self.status.start_time {
+                metrics.pod_start.took(&[], since(seen.0));
+            }
+            if let Some(created) = &self.pod.meta().creation_timestamp {
+                metrics.pod_start_total.took(&[], since(created.0));
+            }
+        }
         self.generated = true;
     }
 

@@ -1,0 +1,40 @@
+//! The configuration as this kubelet goes by it, for `/configz`.
+
+/// What this kubelet goes by, as a document of its kind: what `/configz` shows.
+pub fn show(options: &crate::run::Options) -> serde_json::Value {
+    use std::net::{IpAddr, Ipv4Addr};
+    let address = options.address.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |a| a.ip());
+    serde_json::json!({
+        "address": address.to_string(),
+        "port": options.address.map_or(0, |a| a.port()),
+        "readOnlyPort": 0,
+        "authentication": {
+            "anonymous": {"enabled": false},
+            "webhook": {"enabled": true},
+            "x509": {"clientCAFile": ""},
+        },
+        "authorization": {"mode": "Webhook"},
+        "cgroupDriver": match options.cgroup_driver {
+            crate::cgroup::Driver::Cgroupfs => "cgroupfs",
+            crate::cgroup::Driver::Systemd => "systemd",
+        },
+        "cgroupRoot": options.cgroup_root,
+        "cgroupsPerQOS": options.cgroups_per_qos,
+        "clusterDNS": options.cluster_dns,
+        "clusterDomain": options.cluster_domain,
+        "containerLogMaxFiles": options.log_limits.1,
+        "containerLogMaxSize": options.log_limits.0.to_string(),
+        "containerRuntimeEndpoint": options.runtime_endpoint,
+        "crashLoopBackOff": {
+            "maxContainerRestartPeriod": format!("{}s", options.max_container_restart_period.as_secs()),
+        },
+        "enableServer": options.address.is_some(),
+        "maxParallelImagePulls": options.images.parallel,
+        "maxPods": options.max_pods,
+        "podPidsLimit": options.pod_pids_limit.map_or(-1, |n| i64::try_from(n).unwrap_or(i64::MAX)),
+        "podLogsDir": options.log_dir.display().to_string(),
+        "registerWithTaints": options.taints,
+        "resolvConf": options.resolv_conf.display().to_string(),
+        "staticPodPath": options.static_pods.path.as_ref().map(|p| p.display().to_string()).unwrap_or_default(),
+    })
+}

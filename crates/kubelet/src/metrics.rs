@@ -1,0 +1,253 @@
+//! What the kubelet counts of its own work, under upstream's names: `/metrics` and `/metrics/probes`.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use stdx::metrics::{Counter, Gauge, Histogram, Page, Registry, SECONDS, Type, exponential};
+
+use crate::pods::Pods;
+use crate::probe::threshold::Kind;
+use crate::runtime::ContainerState;
+use crate::sync::worker::View;
+
+/// How long pods take to start, in seconds.
+const STARTUP: [f64; 21] = [
+    0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 20.0, 30.0, 45.0, 60.0, 120.0, 180.0, 240.0, 300.0, 360.0, 480.0,
+    600.0, 900.0,
+];
+
+/// The counters. Clones share them.
+#[derive(Clone)]
+pub struct Metrics {
+    /// What `/metrics` shows.
+    pub registry: Registry,
+    /// What `/metrics/probes` shows.
+    pub probes: Registry,
+    pub started_pods: Counter,
+    pub started_pods_errors: Counter,
+    pub started_containers: Counter,
+    pub started_containers_errors: Counter,
+    pub sandbox_duration: Histogram,
+    pub sandbox_errors: Counter,
+    pub pod_start: Histogram,
+    pub pod_start_total: Histogram,
+    pub relist_duration: Histogram,
+    pub relist_interval: Histogram,
+    pub relist_last_seen: Gauge,
+    pub evictions: Counter,
+    pub admission_rejections: Counter,
+    pub http_requests: Counter,
+    pub http_duration: Histogram,
+    pub http_inflight: Gauge,
+    probe_total: Counter,
+    probe_duration: Histogram,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new(Registry::default())
+    }
+}
+
+impl Metrics {
+    /// Counters in that registry.
+    pub fn new(registry: Registry) -> Self {
+        let probes = Registry::default();
+        let r = &registry;
+        let requests = ["method", "path", "server_type", "long_running"];
+        Self {
+            started_pods: r.counter("kubelet_started_pods_total", "Cumulative number of pods started", &[]),
+            started_pods_errors: r.counter(
+                "kubelet_started_pods_errors_total",
+                "Cumulative number of errors when starting pods",
+                &[],
+            ),
+            started_containers: r.counter(
+                "kubelet_started_containers_total",
+                "Cumulative number of containers started",
+                &["container_type"],
+            ),
+            started_containers_errors: r.counter(
+                "kubelet_started_containers_errors_total",
+                "Cumulative number of errors when starting containers",
+                &["container_type", "code"],
+            ),
+            sandbox_duration: r.histogram(
+                "kubelet_run_podsandbox_duration_seconds",
+                "Duration in seconds of the run_podsandbox operations, by the handler of the RuntimeClass.",
+                &["runtime_handler"],
+                &SECONDS,
+            ),
+            sandbox_errors: r.counter(
+                "kubelet_run_podsandbox_errors_total",
+                "Cumulative number of the run_podsandbox operations that failed, by the handler of the RuntimeClass.",
+                &["runtime_handler"],
+            ),
+            pod_start: r.histogram(
+                "kubelet_pod_start_duration_seconds",
+                "Duration in seconds from the kubelet seeing a pod for the first time to the pod running.",
+                &[],
+                &STARTUP,
+            ),
+            pod_start_total: r.histogram(
+                "kubelet_pod_start_total_duration_seconds",
+                "Duration in seconds from the creation of a pod to the pod running, images and init containers \
+                 included.",
+                &[],
+                &STARTUP,
+            ),
+            relist_duration: r.histogram(
+                "kubelet_pleg_relist_duration_seconds",
+                "Duration in seconds of listing what the runtime holds.",
+                &[],
+                &SECONDS,
+            ),
+            relist_interval: r.histogram(
+                "kubelet_pleg_relist_interval_seconds",
+                "Seconds between two lists of what the runtime holds.",
+                &[],
+                &exponential(0.25, 2.0, 12),
+            ),
+            relist_last_seen: r.gauge(
+                "kubelet_pleg_last_seen_seconds",
+                "When the runtime was listed last, in seconds since 1970.",
+                &[],
+            ),
+            evictions: r.counter(
+                "kubelet_evictions",
+                "Cumulative number of pod evictions by the signal that led to them.",
+                &["eviction_signal"],
+            ),
+            admission_rejections: r.counter(
+                "kubelet_admission_rejections_total",
+                "Cumulative number of pods that the kubelet refused to run, by the reason.",
+                &["reason"],
+            ),
+            http_requests: r.counter(
+                "kubelet_http_requests_total",
+                "Number of the http requests received since the server started",
+                &requests,
+            ),
+            http_duration: r.histogram(
+                "kubelet_http_requests_duration_seconds",
+                "Duration in seconds to serve http requests",
+                &requests,
+                &SECONDS,
+            ),
+            http_inflight: r.gauge("kubelet_http_inflight_requests", "Number of the inflight http requests", &requests),
+            probe_total: probes.counter(
+                "prober_probe_total",
+                "Cumulative number of a liveness, readiness or startup probe for a container by result.",
+                &["probe_type", "result", "container", "pod", "namespace", "pod_uid"],
+            ),
+            probe_duration: probes.histogram(
+                "prober_probe_duration_seconds",
+                "Duration in seconds for a probe response.",
+                &["probe_type", "container", "pod", "namespace"],
+                &SECONDS,
+            ),
+            registry,
+            probes,
+        }
+    }
+
+    /// A probe of a container was answered.
+    pub fn probed(&self, pod: &crate::pod::BoundPod, container: &str, kind: Kind, result: &str, took: Duration) {
+        let kind = kind.title();
+        self.probe_total.inc(&[kind, result, container, &pod.name, &pod.namespace, &pod.uid]);
+        self.probe_duration.took(&[kind, container, &pod.name, &pod.namespace], took);
+    }
+
+    /// A pod is gone.
+    pub fn forget(&self, pod: &crate::pod::BoundPod) {
+        self.probe_total.forget("pod_uid", &pod.uid);
+        self.probe_duration.forget("pod", &pod.name);
+    }
+
+    /// Counts calls of the runtime.
+    pub fn runtime_operations(&self) -> impl Fn(&str, Duration, bool) + Send + Sync + 'static + use<> {
+        operations(&self.registry)
+    }
+
+    /// Counts, whenever a page is asked for, the pods there are.
+    pub fn follow(&self, pods: &Arc<Pods>, node: &str) {
+        let (pods, node): (Weak<Pods>, String) = (Arc::downgrade(pods), node.to_owned());
+        self.registry.collect(move |page| {
+            page.family("kubelet_node_name", Type::Gauge, "The node's name. The count is always 1.");
+            page.sample("kubelet_node_name", &[("node", &node)], 1.0);
+            if let Some(pods) = pods.upgrade() {
+                count(page, &pods.all());
+            }
+        });
+    }
+}
+
+/// Counts calls of the runtime in that registry.
+pub fn operations(registry: &Registry) -> impl Fn(&str, Duration, bool) + Send + Sync + 'static + use<> {
+    let label = ["operation_type"];
+    let total = registry.counter(
+        "kubelet_runtime_operations_total",
+        "Cumulative number of runtime operations by operation type.",
+        &label,
+    );
+    let errors = registry.counter(
+        "kubelet_runtime_operations_errors_total",
+        "Cumulative number of runtime operation errors by operation type.",
+        &label,
+    );
+    let duration = registry.histogram(
+        "kubelet_runtime_operations_duration_seconds",
+        "Duration in seconds of runtime operations. Broken down by operation type.",
+        &label,
+        &exponential(0.005, 2.5, 14),
+    );
+    move |operation, took, failed| {
+        total.inc(&[operation]);
+        duration.took(&[operation], took);
+        if failed {
+            errors.inc(&[operation]);
+        }
+    }
+}
+
+fn count(page: &mut Page, views: &[View]) {
+    let ended = |v: &&View| matches!(v.status.phase.as_deref(), Some("Succeeded" | "Failed"));
+    let of = |is_static: bool, only_active: bool| {
+        let wanted = |v: &&View| v.pod.is_static() == is_static && !(only_active && ended(v));
+        views.iter().filter(wanted).count() as f64
+    };
+    for (name, help, active) in [
+        ("kubelet_desired_pods", "The number of pods the kubelet is being instructed to run.", false),
+        ("kubelet_active_pods", "The number of pods that count when new pods are admitted.", true),
+    ] {
+        page.family(name, Type::Gauge, help);
+        page.sample(name, &[("static", "")], of(false, active));
+        page.sample(name, &[("static", "true")], of(true, active));
+    }
+    let mirrors = of(true, false);
+    page.single("kubelet_mirror_pods", Type::Gauge, "The number of mirror pods that are to be there.", mirrors);
+    let running = views.iter().filter(|v| v.seen.sandboxes.iter().any(|s| s.ready)).count() as f64;
+    page.single("kubelet_running_pods", Type::Gauge, "Number of pods that have a running pod sandbox", running);
+    let containers = || views.iter().flat_map(|v| &v.seen.containers);
+    page.family("kubelet_running_containers", Type::Gauge, "Number of containers, by their state.");
+    for (name, state) in [
+        ("created", ContainerState::Created),
+        ("exited", ContainerState::Exited),
+        ("running", ContainerState::Running),
+        ("unknown", ContainerState::Unknown),
+    ] {
+        let number = containers().filter(|c| c.state == state).count() as f64;
+        page.sample("kubelet_running_containers", &[("container_state", name)], number);
+    }
+}
+
+/// What kind of container it is, as upstream names it.
+pub fn container_type(pod: &crate::pod::BoundPod, name: &str) -> &'static str {
+    if pod.is_ephemeral(name) {
+        "ephemeral_container"
+    } else if pod.is_init(name) {
+        "init_container"
+    } else {
+        "container"
+    }
+}
