@@ -66,6 +66,12 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     u64::try_from(nanos).map(Duration::from_nanos).map_err(|_| format!("{text} is negative"))
 }
 
+/// An amount of bytes: `10Mi`.
+pub fn bytes(text: &str) -> Result<u64, String> {
+    let bytes = text.parse::<Quantity>().ok().and_then(|q| u64::try_from(q.value()).ok()).filter(|bytes| *bytes > 0);
+    bytes.ok_or_else(|| "is no amount of bytes".to_owned())
+}
+
 /// Reads a file's text, YAML or JSON.
 pub fn parse(text: &[u8]) -> Result<FileConfig, String> {
     let tree = machinery::yaml::read(text).map_err(|e| e.to_string())?;
@@ -156,8 +162,7 @@ fn client_ca(file: &mut Reader) -> Result<Option<PathBuf>, String> {
 
 fn log_size(file: &mut Reader) -> Result<Option<u64>, String> {
     let Some(text) = file.text("containerLogMaxSize")? else { return Ok(None) };
-    let bytes = text.parse::<Quantity>().ok().and_then(|q| u64::try_from(q.value()).ok()).filter(|bytes| *bytes > 0);
-    bytes.map(Some).ok_or_else(|| format!("containerLogMaxSize (got: {text}) is no amount of bytes"))
+    bytes(&text).map(Some).map_err(|why| format!("containerLogMaxSize (got: {text}) {why}"))
 }
 
 fn eviction(file: &mut Reader) -> Result<Option<Thresholds>, String> {

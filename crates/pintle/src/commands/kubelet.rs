@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
 use kubelet::cgroup::Driver;
 use kubelet::config::FileConfig;
@@ -91,6 +91,18 @@ pub struct Kubelet {
     /// Pods this node runs at most [default: 110].
     #[arg(long, value_name = "COUNT")]
     max_pods: Option<u32>,
+    /// Processes that one pod may have; -1 is without limit [default: -1].
+    #[arg(long, value_name = "COUNT", allow_negative_numbers = true)]
+    pod_max_pids: Option<i64>,
+    /// How large a container's log grows [default: 10Mi].
+    #[arg(long, value_name = "BYTES", value_parser = kubelet::config::bytes)]
+    container_log_max_size: Option<u64>,
+    /// How many files of a container's log are kept [default: 5].
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(2..))]
+    container_log_max_files: Option<u16>,
+    /// The resolver configuration that pods on the node's names see [default: /etc/resolv.conf].
+    #[arg(long, value_name = "FILE")]
+    resolv_conf: Option<PathBuf>,
     /// Kernel settings pods may have beside the safe ones (comma separated; `*` at the end: any).
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     allowed_unsafe_sysctls: Vec<String>,
@@ -129,6 +141,9 @@ pub async fn run(args: Kubelet, clock: SharedClock) -> Result<()> {
 
 /// What the kubelet is told: what a flag does not say, `file` does.
 fn options(args: &Kubelet, file: &FileConfig, clock: &SharedClock) -> Result<kubelet::Options> {
+    if args.pod_max_pids == Some(0) {
+        bail!("--pod-max-pids=0 would let no pod run: -1 is without limit");
+    }
     let defaults = kubelet::Options::default();
     let list = |flag: &[String], file: &[String]| if flag.is_empty() { file.to_vec() } else { flag.to_vec() };
     let static_pods = static_pods::Options {
@@ -174,13 +189,13 @@ fn options(args: &Kubelet, file: &FileConfig, clock: &SharedClock) -> Result<kub
         client_ca,
         cluster_dns: list(&args.cluster_dns, &file.cluster_dns),
         cluster_domain: domain.unwrap_or(defaults.cluster_domain),
-        resolv_conf: file.resolv_conf.clone().unwrap_or(defaults.resolv_conf),
+        resolv_conf: args.resolv_conf.clone().or_else(|| file.resolv_conf.clone()).unwrap_or(defaults.resolv_conf),
         max_pods: args.max_pods.or(file.max_pods).unwrap_or(defaults.max_pods),
         taints: file.register_with_taints.clone(),
-        pod_pids_limit: file.pod_pids_limit,
+        pod_pids_limit: args.pod_max_pids.map_or(file.pod_pids_limit, |limit| u64::try_from(limit).ok()),
         log_limits: (
-            file.container_log_max_size.unwrap_or(log_size),
-            file.container_log_max_files.unwrap_or(log_files),
+            args.container_log_max_size.or(file.container_log_max_size).unwrap_or(log_size),
+            args.container_log_max_files.map(usize::from).or(file.container_log_max_files).unwrap_or(log_files),
         ),
         allowed_unsafe_sysctls: list(&args.allowed_unsafe_sysctls, &file.allowed_unsafe_sysctls),
         thresholds: args.eviction_hard.or(file.eviction).unwrap_or_default(),
