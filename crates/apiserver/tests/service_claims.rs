@@ -78,6 +78,60 @@ async fn nothing_is_leaked_by_what_does_not_happen() {
     assert_eq!(claimed(&server).await, before);
 }
 
+/// The same for all that a balanced Service of both families takes: two addresses, a port and one for health
+/// checks; also where what refuses it comes after the claims (a quota).
+#[tokio::test]
+async fn nothing_of_a_balancer_is_leaked() {
+    let server = server(&["10.96.0.0/28", "fd00::/124"], (30000, 30003)).await;
+    let root = &server.root;
+    let balancer =
+        json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local", "ipFamilyPolicy": "RequireDualStack"});
+    make(&server, "there", json!({})).await.ok();
+    let before = claimed(&server).await;
+    let with = |more: Value| {
+        let mut spec = balancer.clone();
+        spec.as_object_mut().expect("an object").extend(more.as_object().cloned().unwrap_or_default());
+        spec
+    };
+    for _ in 0..20 {
+        assert_eq!(root.post(&format!("{SERVICES}?dryRun=All"), &service("dry", balancer.clone())).await.code, 201);
+        assert_eq!(make(&server, "there", balancer.clone()).await.code, 409);
+        assert_eq!(make(&server, "wrong", with(json!({"sessionAffinity": "Odd"}))).await.code, 422);
+        assert_eq!(make(&server, "far", with(json!({"healthCheckNodePort": 40000}))).await.code, 422);
+        let change = json!({"spec": with(json!({"sessionAffinity": "Odd"}))});
+        assert_eq!(root.patch("merge", &format!("{SERVICES}/there"), &change).await.code, 422);
+        let change = json!({"metadata": {"resourceVersion": "1"}, "spec": balancer});
+        assert_eq!(root.patch("merge", &format!("{SERVICES}/there"), &change).await.code, 409);
+    }
+    let quotas = "/api/v1/namespaces/default/resourcequotas";
+    let none = json!({"metadata": {"name": "none"}, "spec": {"hard": {"services.loadbalancers": "0"}}});
+    root.post(quotas, &none).await.ok();
+    let refused = async {
+        while make(&server, "poor", balancer.clone()).await.code != 403 {
+            // Until the quota is counted.
+            root.delete(&format!("{SERVICES}/poor")).await.ok();
+        }
+    };
+    server.clock.timeout(Duration::from_secs(20), refused).await.expect("the quota refuses");
+    for _ in 0..20 {
+        assert_eq!(make(&server, "poor", balancer.clone()).await.code, 403);
+    }
+    root.delete(&format!("{quotas}/none")).await.ok();
+    assert_eq!(claimed(&server).await, before);
+    for name in ["a", "b"] {
+        make(&server, name, balancer.clone()).await.ok();
+    }
+    assert_eq!(
+        make(&server, "c", balancer.clone()).await.failure(),
+        "500 InternalError: Internal error occurred: failed to allocate a nodePort: range is full"
+    );
+    assert_eq!(claimed(&server).await.len(), before.len() + 4, "the addresses of what got no port are free");
+    for name in ["a", "b"] {
+        root.delete(&format!("{SERVICES}/{name}")).await.ok();
+    }
+    assert_eq!(claimed(&server).await, before);
+}
+
 #[tokio::test]
 async fn what_many_want_one_gets() {
     let server = server(&["10.96.0.0/24"], (30000, 32767)).await;

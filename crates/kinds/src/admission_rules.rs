@@ -7,6 +7,7 @@ use api::meta::apis::meta::v1::LabelSelector;
 use api::types::admissionregistration::v1 as admission;
 use machinery::field::{FieldErrors, Path};
 use machinery::names;
+use rules::policy::{self, Wanted, World};
 
 use crate::cells;
 use crate::check;
@@ -224,7 +225,13 @@ pub fn mutating(matching: Option<&admission::MatchResources>, path: &Path, error
 }
 
 /// Conditions under which a hook or policy is asked at all.
-pub fn match_conditions(conditions: Option<&Vec<admission::MatchCondition>>, path: &Path, errors: &mut FieldErrors) {
+pub fn match_conditions(
+    conditions: Option<&Vec<admission::MatchCondition>>,
+    params: bool,
+    path: &Path,
+    errors: &mut FieldErrors,
+) {
+    let world = World { params, authorizer: true, variables: None };
     let conditions = conditions.map(Vec::as_slice).unwrap_or_default();
     if conditions.len() > CONDITIONS {
         errors.too_many(path, conditions.len(), CONDITIONS);
@@ -232,7 +239,8 @@ pub fn match_conditions(conditions: Option<&Vec<admission::MatchCondition>>, pat
     let mut seen = BTreeSet::new();
     for (i, condition) in conditions.iter().enumerate() {
         let path = path.index(i);
-        expression(&condition.expression, "", &path.child("expression"), errors);
+        let wanted = Some((world, Wanted::Bool));
+        expression(condition.expression.trim(), "", wanted, &path.child("expression"), errors);
         let (name, at) = (condition.name.as_str(), path.child("name"));
         if name.is_empty() {
             errors.required(&at, "");
@@ -245,15 +253,30 @@ pub fn match_conditions(conditions: Option<&Vec<admission::MatchCondition>>, pat
     }
 }
 
-/// An expression that says something.
-pub fn expression(expression: &str, missing: &str, path: &Path, errors: &mut FieldErrors) {
+/// An expression that says something, and, where that is known here, what is wanted.
+pub fn expression(
+    expression: &str,
+    missing: &str,
+    wanted: Option<(World<'_>, Wanted)>,
+    path: &Path,
+    errors: &mut FieldErrors,
+) {
     if expression.trim().is_empty() {
         errors.required(path, missing);
+    } else if let Some(Err(wrong)) = wanted.map(|(world, wanted)| policy::check(expression, world, wanted)) {
+        errors.invalid(path, expression, wrong);
     }
 }
 
-/// Names for expressions that others use.
-pub fn variables(variables: Option<&Vec<admission::Variable>>, path: &Path, errors: &mut FieldErrors) {
+/// Names for expressions that others use, each by those after it.
+pub fn variables(
+    variables: Option<&Vec<admission::Variable>>,
+    params: bool,
+    old: Option<&Vec<admission::Variable>>,
+    path: &Path,
+    errors: &mut FieldErrors,
+) {
+    let mut known: Vec<&str> = Vec::new();
     for (i, variable) in variables.into_iter().flatten().enumerate() {
         let (path, name) = (path.index(i), variable.name.as_str());
         if name.trim().is_empty() {
@@ -261,7 +284,12 @@ pub fn variables(variables: Option<&Vec<admission::Variable>>, path: &Path, erro
         } else if !is_identifier(name) {
             errors.invalid(&path.child("name"), name, "must be a valid CEL identifier");
         }
-        expression(&variable.expression, "expression is not specified", &path.child("expression"), errors);
+        let world = World { params, authorizer: true, variables: Some(&known) };
+        // What was stored stays.
+        let is_old = old.into_iter().flatten().any(|old| old.expression == variable.expression);
+        let wanted = (!is_old).then_some((world, Wanted::Anything));
+        expression(&variable.expression, "expression is not specified", wanted, &path.child("expression"), errors);
+        known.push(name);
     }
 }
 

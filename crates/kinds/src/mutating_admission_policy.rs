@@ -90,9 +90,16 @@ fn spec(
         old.param_kind == spec.param_kind && old.match_conditions == spec.match_conditions
     };
     if !old.is_some_and(same) {
-        rules::match_conditions(spec.match_conditions.as_ref(), &path.child("matchConditions"), errors);
+        rules::match_conditions(
+            spec.match_conditions.as_ref(),
+            spec.param_kind.is_some(),
+            &path.child("matchConditions"),
+            errors,
+        );
     }
-    rules::variables(spec.variables.as_ref(), &path.child("variables"), errors);
+    let before = old.and_then(|old| old.variables.as_ref());
+    let has_params = spec.param_kind.is_some();
+    rules::variables(spec.variables.as_ref(), has_params, before, &path.child("variables"), errors);
     let mutations = spec.mutations.as_deref().unwrap_or_default();
     if mutations.is_empty() {
         errors.required(&path.child("mutations"), "mutations must contain at least one item");
@@ -121,7 +128,7 @@ fn mutation(mutation: &admission::Mutation, path: &Path, errors: &mut FieldError
         (field, None) => {
             errors.required(&path.child(field), format!("must be specified when patchType is {type_}"));
         }
-        (field, Some(text)) => rules::expression(&text, "", &path.child(field).child("expression"), errors),
+        (field, Some(text)) => rules::expression(&text, "", None, &path.child(field).child("expression"), errors),
     }
     if let (field, Some(_)) = other {
         let wrong = format!("must not be specified when patchType is {type_}");

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use ::rules::policy::{Wanted, World};
 use api::types::admissionregistration::v1 as admission;
 use machinery::field::{FieldErrors, Path};
 use machinery::names;
@@ -116,9 +117,18 @@ fn spec(
         old.param_kind == spec.param_kind && old.match_conditions == spec.match_conditions
     };
     if !old.is_some_and(same) {
-        rules::match_conditions(spec.match_conditions.as_ref(), &path.child("matchConditions"), errors);
+        rules::match_conditions(
+            spec.match_conditions.as_ref(),
+            spec.param_kind.is_some(),
+            &path.child("matchConditions"),
+            errors,
+        );
     }
-    rules::variables(spec.variables.as_ref(), &path.child("variables"), errors);
+    let before = old.and_then(|old| old.variables.as_ref());
+    let has_params = spec.param_kind.is_some();
+    rules::variables(spec.variables.as_ref(), has_params, before, &path.child("variables"), errors);
+    let known: Vec<&str> = spec.variables.iter().flatten().map(|variable| variable.name.as_str()).collect();
+    let world = World { params: has_params, authorizer: true, variables: Some(&known) };
     let validations = spec.validations.as_deref().unwrap_or_default();
     let annotations = spec.audit_annotations.as_deref().unwrap_or_default();
     if validations.is_empty() && annotations.is_empty() {
@@ -126,7 +136,8 @@ fn spec(
         errors.required(&path.child("auditAnnotations"), NONE_GIVEN);
     }
     for (i, validation) in validations.iter().enumerate() {
-        self::validation(validation, &path.child("validations").index(i), errors);
+        let old = old.iter().flat_map(|old| old.validations.iter().flatten());
+        self::validation(validation, old.collect(), world, &path.child("validations").index(i), errors);
     }
     let at = path.child("auditAnnotations");
     if annotations.len() > ANNOTATIONS {
@@ -136,20 +147,36 @@ fn spec(
     let (name, mut seen) = (policy.metadata.name.as_deref().unwrap_or_default(), BTreeSet::new());
     for (i, annotation) in annotations.iter().enumerate() {
         let path = at.index(i);
-        self::annotation(annotation, name, &path, errors);
+        let old = old.iter().flat_map(|old| old.audit_annotations.iter().flatten());
+        let is_old = old.into_iter().any(|old| old.value_expression == annotation.value_expression);
+        self::annotation(annotation, name, (!is_old).then_some(world), &path, errors);
         if !seen.insert(annotation.key.as_str()) {
             errors.duplicate(&path.child("key"), annotation.key.as_str());
         }
     }
 }
 
-fn validation(validation: &admission::Validation, path: &Path, errors: &mut FieldErrors) {
-    rules::expression(&validation.expression, NOT_SPECIFIED, &path.child("expression"), errors);
+fn validation(
+    validation: &admission::Validation,
+    old: Vec<&admission::Validation>,
+    world: World<'_>,
+    path: &Path,
+    errors: &mut FieldErrors,
+) {
+    // What was stored stays.
+    let is_old = old.iter().any(|old| old.expression == validation.expression);
+    let wanted = (!is_old).then_some((world, Wanted::Bool));
+    rules::expression(&validation.expression, NOT_SPECIFIED, wanted, &path.child("expression"), errors);
     let blank = |text: &str| !text.is_empty() && text.trim().is_empty();
     let not_empty = "must be non-empty if specified";
     let by_expression = validation.message_expression.as_deref().unwrap_or_default();
     if blank(by_expression) {
         errors.invalid(&path.child("messageExpression"), by_expression, not_empty);
+    } else if !by_expression.is_empty()
+        && !old.iter().any(|old| old.message_expression == validation.message_expression)
+    {
+        let wanted = (World { authorizer: false, ..world }, Wanted::Text);
+        rules::expression(by_expression, "", Some(wanted), &path.child("messageExpression"), errors);
     }
     let (message, at) = (validation.message.as_deref().unwrap_or_default(), path.child("message"));
     if blank(message) {
@@ -160,7 +187,13 @@ fn validation(validation: &admission::Validation, path: &Path, errors: &mut Fiel
     check::one_of_or_absent(validation.reason.as_deref(), REASONS, &path.child("reason"), errors);
 }
 
-fn annotation(annotation: &admission::AuditAnnotation, name: &str, path: &Path, errors: &mut FieldErrors) {
+fn annotation(
+    annotation: &admission::AuditAnnotation,
+    name: &str,
+    world: Option<World<'_>>,
+    path: &Path,
+    errors: &mut FieldErrors,
+) {
     let at = path.child("key");
     if name.is_empty() {
         errors.invalid(&at, annotation.key.as_str(), "requires metadata.name be non-empty");
@@ -173,5 +206,7 @@ fn annotation(annotation: &admission::AuditAnnotation, name: &str, path: &Path, 
         errors.required(&at, "valueExpression is not specified");
     } else if value.len() > ANNOTATION_LENGTH {
         errors.required(&at, format!("must not exceed {ANNOTATION_LENGTH} bytes in length"));
+    } else if let Some(world) = world {
+        rules::expression(value, "", Some((world, Wanted::TextOrNull)), &at, errors);
     }
 }

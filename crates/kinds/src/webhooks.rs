@@ -139,7 +139,7 @@ impl Hook<'_> {
         check::one_of_or_absent(self.reinvocation_policy, rules::REINVOCATION_POLICIES, &at, errors);
         client(self.client, &path.child("clientConfig"), errors);
         if !tolerance.conditions {
-            rules::match_conditions(self.match_conditions, &path.child("matchConditions"), errors);
+            rules::match_conditions(self.match_conditions, false, &path.child("matchConditions"), errors);
         }
     }
 }

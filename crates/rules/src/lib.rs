@@ -8,7 +8,8 @@
 //!
 //! An [`env::Env`] says which variables there are; their types come from a [`schema`], so that a typo in
 //! a field's name is a mistake when the rule is written, not when it is applied. Functions are tables of
-//! signatures in [`library`]. [`crd`] is the whole of `x-kubernetes-validations`.
+//! signatures in [`library`]. [`crd`] is the whole of `x-kubernetes-validations`; [`policy`] checks what
+//! policies say.
 //!
 //! Types, messages and costs are upstream's: a rule that is accepted there is accepted here, fails with
 //! the same text, and is cut off at the same cost. Beneath that lie bounds of our own on depth, on the
@@ -34,6 +35,7 @@ mod nodes;
 mod number;
 mod parser;
 mod plan;
+pub mod policy;
 mod program;
 pub mod schema;
 mod source;
