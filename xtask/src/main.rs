@@ -6,6 +6,10 @@ mod laws;
 mod schema;
 mod tidy;
 
+/// That of pintle: what is measured in this process must be what it costs in that.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> anyhow::Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let (command, rest) = args.split_first().map_or(("help", &[] as &[String]), |(c, rest)| (c.as_str(), rest));
