@@ -28,7 +28,7 @@ use crate::clients::tool;
 use crate::cluster::Cluster;
 
 /// How long one command may take.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(180);
 
 /// A remark, or a command with what it must answer.
 enum Block {
