@@ -15,12 +15,13 @@ use async_trait::async_trait;
 use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
 use parking_lot::Mutex;
+use stdx::metrics::{Histogram, Registry};
 use stdx::shutdown::Stage;
 use stdx::{ClockExt, Rng, SharedClock};
 
 use crate::causes::{self, Cause};
 use crate::error::Error;
-use crate::queue::{Item, Queue};
+use crate::queue::{self, Item, Queue};
 
 /// A key waits at most this long for caches to catch up with its writes; then it goes on with what
 /// they hold, as it would after a restart.
@@ -82,6 +83,8 @@ pub struct Options {
     pub workers: usize,
     pub clock: SharedClock,
     pub rng: Rng,
+    /// Where the queue and its passes are counted.
+    pub metrics: Registry,
 }
 
 /// Counters of a running controller, for metrics.
@@ -101,6 +104,13 @@ pub fn run<R: Reconcile>(
     stage: &Stage,
 ) -> Arc<Counters> {
     let counters = Arc::new(Counters::default());
+    queue.measure(options.name, &options.metrics);
+    let took = options.metrics.histogram(
+        "workqueue_work_duration_seconds",
+        "How long in seconds processing an item from workqueue takes.",
+        &["name"],
+        &queue::ends(),
+    );
     let (out, own) = (counters.clone(), stage.clone());
     stage.spawn(async move {
         tokio::select! {
@@ -113,6 +123,7 @@ pub fn run<R: Reconcile>(
                 queue: queue.clone(),
                 reconcile: reconcile.clone(),
                 counters: counters.clone(),
+                took: took.clone(),
                 stage: own.clone(),
             };
             own.spawn(worker.run());
@@ -128,6 +139,7 @@ struct Worker<R: Reconcile> {
     queue: Arc<Queue<R::Key>>,
     reconcile: Arc<R>,
     counters: Arc<Counters>,
+    took: Histogram,
     stage: Stage,
 }
 
@@ -158,7 +170,10 @@ impl<R: Reconcile> Worker<R> {
         self.counters.passes.fetch_add(1, Ordering::Relaxed);
         let pass = Pass::new(causes, self.queue.failures(&key));
         let work = AssertUnwindSafe(self.reconcile.reconcile(&key, &pass)).catch_unwind();
-        match causes::scope(&pass.causes, &self.options.rng, work).await {
+        let began = self.options.clock.now();
+        let ended = causes::scope(&pass.causes, &self.options.rng, work).await;
+        self.took.took(&[self.options.name], self.options.clock.now().since(began));
+        match ended {
             Ok(Ok(next)) => {
                 self.queue.forget(&key);
                 if let Next::After(delay) = next {

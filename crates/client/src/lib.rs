@@ -33,6 +33,7 @@
 pub mod api;
 pub mod causes;
 pub mod client;
+pub mod component;
 pub mod controller;
 pub mod delegated;
 pub mod discovery;

@@ -12,14 +12,16 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::Hash;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use stdx::SharedClock;
 use stdx::backoff::{Backoff, Policy};
+use stdx::clock::Instant;
 use stdx::delay::DelayQueue;
+use stdx::metrics::{Histogram, Registry, exponential};
 use tokio::sync::Notify;
 
 use crate::causes::{self, Cause};
@@ -35,8 +37,8 @@ pub const CAPACITY: usize = 500_000;
 
 struct State<K> {
     ready: VecDeque<K>,
-    /// Keys in `ready`, or added while in `processing`; with why.
-    dirty: HashMap<K, Vec<Cause>>,
+    /// Keys in `ready`, or added while in `processing`; with since when and why.
+    dirty: HashMap<K, (Instant, Vec<Cause>)>,
     processing: HashSet<K>,
     delayed: DelayQueue<K>,
     backoff: Backoff<K>,
@@ -59,6 +61,13 @@ pub struct Queue<K> {
     clock: SharedClock,
     capacity: usize,
     pub counters: Counters,
+    /// How long keys waited, for whoever counts that.
+    waited: OnceLock<(&'static str, Histogram)>,
+}
+
+/// How long passes and waits take, in seconds.
+pub(crate) fn ends() -> Vec<f64> {
+    exponential(1e-8, 10.0, 10)
 }
 
 impl<K: Item> Queue<K> {
@@ -78,7 +87,35 @@ impl<K: Item> Queue<K> {
             overflowed: false,
             closed: false,
         };
-        Arc::new(Self { state: Mutex::new(state), wake: Notify::new(), clock, capacity, counters: Counters::default() })
+        let (counters, waited) = (Counters::default(), OnceLock::new());
+        Arc::new(Self { state: Mutex::new(state), wake: Notify::new(), clock, capacity, counters, waited })
+    }
+
+    /// Shows in that registry, under upstream's names, what the queue does.
+    pub fn measure(self: &Arc<Self>, name: &'static str, registry: &Registry) {
+        let label = ["name"];
+        let waited = registry.histogram(
+            "workqueue_queue_duration_seconds",
+            "How long in seconds an item stays in workqueue before being requested.",
+            &label,
+            &ends(),
+        );
+        if self.waited.set((name, waited)).is_err() {
+            return;
+        }
+        let of = |value: fn(&Self) -> f64| {
+            let queue = Arc::downgrade(self);
+            move || queue.upgrade().map(|queue| value(&queue))
+        };
+        registry
+            .gauge("workqueue_depth", "Current depth of workqueue", &label)
+            .watch(&[name], of(|queue| queue.len() as f64));
+        registry
+            .counter("workqueue_adds_total", "Total number of adds handled by workqueue", &label)
+            .watch(&[name], of(|queue| queue.counters.adds.load(Ordering::Relaxed) as f64));
+        registry
+            .counter("workqueue_retries_total", "Total number of retries handled by workqueue", &label)
+            .watch(&[name], of(|queue| queue.counters.retries.load(Ordering::Relaxed) as f64));
     }
 
     /// Asks for `key` to be worked on now. False when the queue is full.
@@ -93,7 +130,7 @@ impl<K: Item> Queue<K> {
 
     fn insert(&self, key: K, cause: Option<Cause>) -> bool {
         let mut state = self.state.lock();
-        let added = state.insert(key, cause, self.capacity);
+        let added = state.insert(key, cause, self.capacity, self.clock.now());
         drop(state);
         self.counters.adds.fetch_add(1, Ordering::Relaxed);
         match added {
@@ -164,10 +201,13 @@ impl<K: Item> Queue<K> {
                 }
                 let now = self.clock.now();
                 while let Some(key) = state.delayed.pop(now) {
-                    state.insert(key, None, usize::MAX);
+                    state.insert(key, None, usize::MAX, now);
                 }
                 if let Some(key) = state.ready.pop_front() {
-                    let causes = state.dirty.remove(&key).unwrap_or_default();
+                    let (since, causes) = state.dirty.remove(&key).unwrap_or((now, Vec::new()));
+                    if let Some((name, waited)) = self.waited.get() {
+                        waited.took(&[name], now.since(since));
+                    }
                     state.processing.insert(key.clone());
                     if !state.ready.is_empty() {
                         self.wake.notify_one();
@@ -235,11 +275,11 @@ enum Insert {
 }
 
 impl<K: Item> State<K> {
-    fn insert(&mut self, key: K, cause: Option<Cause>, capacity: usize) -> Insert {
+    fn insert(&mut self, key: K, cause: Option<Cause>, capacity: usize, now: Instant) -> Insert {
         if self.closed {
             return Insert::Refused;
         }
-        if let Some(causes) = self.dirty.get_mut(&key) {
+        if let Some((_, causes)) = self.dirty.get_mut(&key) {
             if let Some(cause) = cause {
                 causes::push(causes, cause);
             }
@@ -249,7 +289,7 @@ impl<K: Item> State<K> {
             self.overflowed = true;
             return Insert::Refused;
         }
-        self.dirty.insert(key.clone(), cause.into_iter().collect());
+        self.dirty.insert(key.clone(), (now, cause.into_iter().collect()));
         if self.processing.contains(&key) {
             return Insert::Marked;
         }
@@ -288,6 +328,28 @@ mod tests {
         queue.done(&1);
         assert_eq!(poll(&queue), None);
         assert!(queue.is_idle());
+    }
+
+    #[test]
+    fn what_it_does_is_measured() {
+        let (queue, clock) = queue(10);
+        let registry = Registry::default();
+        queue.measure("things", &registry);
+        queue.add(1);
+        queue.add(2);
+        clock.advance(Duration::from_secs(2));
+        assert_eq!(poll(&queue), Some(1));
+        queue.retry(&1);
+        queue.done(&1);
+        let page = registry.page();
+        let samples = stdx::metrics::read::read(&page).expect("a page");
+        let value =
+            |name: &str| samples.iter().find(|s| s.name == name && s.label("name") == "things").map(|s| s.value);
+        assert_eq!((value("workqueue_depth"), value("workqueue_adds_total")), (Some(1.0), Some(2.0)));
+        assert_eq!(value("workqueue_retries_total"), Some(1.0));
+        assert_eq!(value("workqueue_queue_duration_seconds_sum"), Some(2.0));
+        drop(queue);
+        assert!(!registry.page().contains("workqueue_depth"), "a queue that is gone has no depth");
     }
 
     #[test]

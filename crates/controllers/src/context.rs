@@ -311,6 +311,7 @@ impl Context {
 
     /// How a controller of this name and width runs.
     pub(crate) fn runner(&self, name: &'static str, workers: usize) -> client::controller::Options {
-        client::controller::Options { name, workers, clock: self.clock.clone(), rng: self.rng.clone() }
+        let metrics = self.options.registry.clone();
+        client::controller::Options { name, workers, clock: self.clock.clone(), rng: self.rng.clone(), metrics }
     }
 }

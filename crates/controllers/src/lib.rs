@@ -53,6 +53,7 @@ use std::time::Duration;
 
 use client::{Client, Key, SharedHandler};
 use context::Context;
+use stdx::metrics::Registry;
 use stdx::shutdown::Stage;
 use stdx::{Rng, SharedClock};
 
@@ -103,6 +104,8 @@ pub struct Options {
     pub node_startup_grace: Duration,
     /// Finished pods that are kept.
     pub finished_pods: usize,
+    /// Where controllers count what they do.
+    pub registry: Registry,
 }
 
 impl Default for Options {
@@ -116,6 +119,7 @@ impl Default for Options {
             node_grace: Duration::from_secs(50),
             node_startup_grace: Duration::from_secs(60),
             finished_pods: 12_500,
+            registry: Registry::default(),
         }
     }
 }

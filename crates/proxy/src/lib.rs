@@ -14,6 +14,7 @@
 //!   [src/nftables/apply.rs: after_a_failure_the_whole_table_is_loaded_again;
 //!   ../e2e/tests/restart.rs: pods_and_services_outlive_the_process]
 
+mod metrics;
 pub mod model;
 pub mod nftables;
 mod sync;

@@ -18,10 +18,12 @@ use net::ruleset::Family;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use stdx::backoff::Policy;
+use stdx::metrics::Registry;
 use stdx::shutdown::Stage;
 use stdx::{ClockExt, Rng, SharedClock};
 use tokio::sync::Notify;
 
+use crate::metrics::Metrics;
 use crate::model::{EndpointSlice, Model, PortName, SERVICE_NAME, Service, ServicePort, of_service, service_ports};
 use crate::nftables::apply::Applied;
 use crate::nftables::render::{Settings, render};
@@ -37,6 +39,8 @@ pub struct Options {
     /// Masquerade what pods send out of the cluster.
     pub masquerade_egress: bool,
     pub kernel: Arc<dyn Kernel>,
+    /// Where the proxy counts what it does.
+    pub registry: Registry,
 }
 
 /// What the proxy reads of a Node.
@@ -116,6 +120,7 @@ struct Sync {
     settings: Settings,
     tables: Tables,
     waiting: Waiting,
+    metrics: Metrics,
 }
 
 /// What the cluster says of Services.
@@ -192,9 +197,18 @@ impl Waiting {
 struct Tables(Vec<(Family, Applied, Applied)>);
 
 impl Tables {
-    async fn apply(&mut self, model: &Model, settings: &Settings, options: &Options) -> Result<(), net::nft::Error> {
+    async fn apply(
+        &mut self,
+        model: &Model,
+        settings: &Settings,
+        options: &Options,
+        (metrics, clock): (&Metrics, &SharedClock),
+    ) -> Result<(), net::nft::Error> {
         for (family, services, outside) in &mut self.0 {
-            services.apply(render(model, settings, *family)).await?;
+            let began = clock.now();
+            let applied = services.apply(render(model, settings, *family)).await;
+            metrics.applied(*family, clock.now().since(began), applied.is_ok(), clock.wall().as_second());
+            applied?;
             if options.masquerade_egress {
                 let cluster = &options.cluster_cidrs;
                 outside.apply(egress::render(*family, cluster, cluster)).await?;
@@ -263,7 +277,8 @@ impl Sync {
             .collect();
         let waiting = Waiting { waits, resource: Resource::of::<core::Service>(), services: BTreeMap::new() };
         let (caches, tables, model) = (Caches { services, slices }, Tables(tables), Model::new());
-        Self { caches, nodes, dirty, clock, options, model, settings, tables, waiting }
+        let metrics = Metrics::new(&options.registry);
+        Self { caches, nodes, dirty, clock, options, model, settings, tables, waiting, metrics }
     }
 
     async fn run(&mut self) {
@@ -272,10 +287,11 @@ impl Sync {
         let mut failures = 0;
         loop {
             let (services, nodes) = self.dirty.take();
+            self.metrics.begun(services.len(), self.clock.wall().as_second());
             self.observe(&services, nodes);
-            let Self { caches, dirty, clock, options, model, settings, tables, waiting, .. } = self;
+            let Self { caches, dirty, clock, options, model, settings, tables, waiting, metrics, .. } = self;
             let applied = tokio::select! {
-                applied = tables.apply(model, settings, options) => applied,
+                applied = tables.apply(model, settings, options, (metrics, clock)) => applied,
                 never = waiting.follow(caches, dirty, model) => match never {},
             };
             match applied {

@@ -12,6 +12,7 @@ use stdx::{Rng, SharedClock};
 use tokio::sync::mpsc;
 
 use crate::core::{Action, BindFailure, Event, Report};
+use crate::metrics::{Metrics, Outcome};
 use crate::pod::PodInfo;
 use crate::report::Reporter;
 
@@ -36,6 +37,7 @@ pub struct Actor {
     pub reporter: Arc<Reporter>,
     /// Bounded by what the loop lets be in flight.
     pub outcomes: mpsc::Sender<Event>,
+    pub metrics: Metrics,
 }
 
 /// A pod as events and Waits name it.
@@ -122,6 +124,7 @@ impl Actor {
     }
 
     async fn bind(&self, pod: &PodInfo, node: &str) -> Event {
+        let began = self.clock.now();
         self.reporter.settle(&pod.uid).await;
         let binding = json!({
             "kind": "Binding", "apiVersion": "v1",
@@ -141,6 +144,8 @@ impl Actor {
                 Err(BindFailure { gone: error.is_not_found(), text: error.to_string() })
             }
         };
+        let ended = if outcome.is_ok() { Outcome::Scheduled } else { Outcome::Error };
+        self.metrics.attempted(ended, self.clock.now().since(began));
         Event::Bound { uid: pod.uid.clone(), outcome }
     }
 

@@ -13,6 +13,7 @@ use stdx::Rng;
 use stdx::clock::Instant;
 
 use crate::choose::{Choice, Unfit, choose};
+use crate::metrics::Pending;
 use crate::node::NodeFacts;
 use crate::plugins::{ClusterEvent, Profile};
 use crate::pod::{PodInfo, Uid};
@@ -126,6 +127,11 @@ impl Core {
     /// True when [`Core::step`] has something to do.
     pub fn is_ready(&self, now: Instant) -> bool {
         self.synced && self.queue.is_ready(now)
+    }
+
+    /// How many pods wait for what.
+    pub fn pending(&self) -> Pending {
+        self.queue.pending()
     }
 
     /// How many pods wait for a node.

@@ -29,6 +29,7 @@ pub mod amounts;
 pub mod choose;
 pub mod core;
 mod mailbox;
+mod metrics;
 pub mod node;
 pub mod plugins;
 pub mod pod;

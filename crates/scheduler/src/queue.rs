@@ -18,6 +18,7 @@ use std::time::Duration;
 use stdx::backoff::Policy;
 use stdx::clock::Instant;
 
+use crate::metrics::Pending;
 use crate::plugins::priority_sort::{self, Place};
 use crate::plugins::{ClusterEvent, Profile};
 use crate::pod::{PodInfo, Uid};
@@ -60,12 +61,20 @@ pub struct Queue {
     /// Parked pods by when they will have waited long enough.
     leftover: BTreeSet<(Instant, Uid)>,
     entered: u64,
+    /// Pods that a plugin bars from being tried.
+    gated: usize,
 }
 
 impl Queue {
     /// How many pods wait or are being tried.
     pub fn len(&self) -> usize {
         self.entries.len()
+    }
+
+    /// How many wait for what. Those that are being tried, or are told of, wait for nothing.
+    pub fn pending(&self) -> Pending {
+        let (active, backoff, unschedulable) = (self.active.len(), self.due.len(), self.leftover.len());
+        Pending { active, backoff, unschedulable, gated: self.gated }
     }
 
     /// True when no pod waits.
@@ -90,6 +99,7 @@ impl Queue {
         let Some(entry) = self.entries.get_mut(&uid) else {
             let entry = Entry { pod, state: State::Gated, attempts: 0, failed: now };
             self.entries.insert(uid.clone(), entry);
+            self.gated += 1;
             if !barred {
                 self.activate(&uid);
             }
@@ -209,7 +219,8 @@ impl Queue {
             State::Parked { since, .. } => {
                 self.leftover.remove(&key(*since + LEFTOVER));
             }
-            State::Gated | State::Tried => {}
+            State::Gated => self.gated -= 1,
+            State::Tried => {}
         }
         match &to {
             State::Active(place) => {
@@ -221,7 +232,8 @@ impl Queue {
             State::Parked { since, .. } => {
                 self.leftover.insert(key(*since + LEFTOVER));
             }
-            State::Gated | State::Tried => {}
+            State::Gated => self.gated += 1,
+            State::Tried => {}
         }
         entry.state = to;
     }

@@ -8,13 +8,15 @@ use client::waits::Publisher;
 use client::{Client, Informer, Resource, controller};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use stdx::clock::Instant;
+use stdx::metrics::Registry;
 use stdx::shutdown::Stage;
 use stdx::{Rng, SharedClock};
 use tokio::sync::mpsc;
 
 use crate::act::Actor;
-use crate::core::{Core, Event};
+use crate::core::{Action, Core, Event};
 use crate::mailbox::{Mailbox, PodView};
+use crate::metrics::{Metrics, Outcome};
 use crate::node::NodeFacts;
 use crate::plugins::Profile;
 use crate::report::Reporter;
@@ -33,13 +35,15 @@ pub struct Options {
     pub scheduler_name: String,
     /// `reportingInstance` of events; the host makes it unique.
     pub instance: String,
+    /// Where the scheduler counts what it does.
+    pub registry: Registry,
 }
 
 impl Default for Options {
     /// The scheduler of pods that name none, alone in its cluster.
     fn default() -> Self {
         let scheduler_name = "default-scheduler".to_owned();
-        Self { instance: scheduler_name.clone(), scheduler_name }
+        Self { instance: scheduler_name.clone(), scheduler_name, registry: Registry::default() }
     }
 }
 
@@ -47,7 +51,7 @@ impl Options {
     /// The scheduler of pods that name none, on this host.
     pub fn new(hostname: &str) -> Self {
         let scheduler_name = "default-scheduler".to_owned();
-        Self { instance: format!("{scheduler_name}-{hostname}"), scheduler_name }
+        Self { instance: format!("{scheduler_name}-{hostname}"), scheduler_name, registry: Registry::default() }
     }
 }
 
@@ -66,8 +70,14 @@ pub async fn run(client: Client, clock: SharedClock, rng: Rng, options: Options,
 
     let source = Source::Series { controller: options.scheduler_name.clone(), instance: options.instance };
     let reporter = Reporter::new(client.clone(), clock.clone());
-    let reporting =
-        controller::Options { name: "scheduler-status", workers: REPORTERS, clock: clock.clone(), rng: rng.clone() };
+    let reporting = controller::Options {
+        name: "scheduler-status",
+        workers: REPORTERS,
+        clock: clock.clone(),
+        rng: rng.clone(),
+        metrics: options.registry.clone(),
+    };
+    let metrics = Metrics::new(&options.registry, &options.scheduler_name);
     controller::run(reporting, reporter.queue.clone(), reporter.clone(), std::future::ready(()), stage);
     let (outcomes, returned) = mpsc::channel(IN_FLIGHT);
     let actor = Arc::new(Actor {
@@ -79,13 +89,14 @@ pub async fn run(client: Client, clock: SharedClock, rng: Rng, options: Options,
         rng: rng.clone(),
         outcomes,
         client,
+        metrics: metrics.clone(),
     });
     let synced = async {
         nodes.synced().await;
         pods.synced().await;
     };
     let core = Core::new(options.scheduler_name, Profile::default(), rng);
-    let scheduling = Loop { core, clock, mailbox, actor, returned, in_flight: 0, stage: stage.clone() };
+    let scheduling = Loop { core, clock, mailbox, actor, returned, in_flight: 0, metrics, stage: stage.clone() };
     tokio::select! {
         () = scheduling.run(synced) => {}
         () = stage.stopped() => {}
@@ -99,6 +110,7 @@ struct Loop {
     actor: Arc<Actor>,
     returned: mpsc::Receiver<Event>,
     in_flight: usize,
+    metrics: Metrics,
     stage: Stage,
 }
 
@@ -110,7 +122,9 @@ impl Loop {
         loop {
             self.take_in();
             if self.in_flight < IN_FLIGHT {
-                if let Some(actions) = self.core.step(self.clock.now()) {
+                let began = self.clock.now();
+                if let Some(actions) = self.core.step(began) {
+                    self.decided(&actions, began);
                     actions.into_iter().for_each(|action| self.begin(action));
                     // Decisions follow each other without a pause; others want to run too.
                     tokio::task::yield_now().await;
@@ -118,6 +132,21 @@ impl Loop {
                 }
             }
             self.wait().await;
+        }
+    }
+
+    /// Counts a try: one that found no node has ended with that, another one ends with its Binding.
+    fn decided(&self, actions: &[Action], began: Instant) {
+        let took = self.clock.now().since(began);
+        if !actions.is_empty() {
+            self.metrics.decided(took);
+        }
+        for action in actions {
+            match action {
+                Action::Report { .. } => self.metrics.attempted(Outcome::Unschedulable, took),
+                Action::Preempt { victims, .. } => self.metrics.preempts(victims.len()),
+                _ => {}
+            }
         }
     }
 
@@ -157,6 +186,7 @@ impl Loop {
 
     /// Ends when there may be something to do.
     async fn wait(&mut self) {
+        self.metrics.waiting(self.core.pending());
         let full = self.in_flight >= IN_FLIGHT;
         let due: Option<Instant> = self.core.next_due().filter(|_| !full);
         let timer = async {

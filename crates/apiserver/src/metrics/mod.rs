@@ -3,8 +3,6 @@
 //! Labels come from what is served, never from what a client writes, and there are at most
 //! [`SERIES`] of them: what is beyond is counted without saying of which resource.
 
-mod process;
-
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -15,6 +13,7 @@ use http::header::CONTENT_TYPE;
 use parking_lot::Mutex;
 use stdx::SharedClock;
 use stdx::clock::Instant;
+use stdx::metrics::{MEDIA_TYPE, Page, Registry, Type, process};
 
 use crate::aggregation;
 use crate::chain::Call;
@@ -47,6 +46,8 @@ struct Series {
 #[derive(Clone, Default)]
 pub struct Metrics {
     requests: Arc<Mutex<BTreeMap<String, Series>>>,
+    /// Of the components that run in this process beside the server: its page shows what they count, too.
+    pub registry: Registry,
 }
 
 /// A request that is being served; its end is counted when this is dropped or told its code.
@@ -198,22 +199,43 @@ pub fn respond(call: &Call) -> transport::Response {
     head(&mut out, "pintle_request_panics_total", "counter", "Requests that ended in a panic.");
     line(&mut out, format_args!("pintle_request_panics_total {}", server.panics.load(Ordering::Relaxed)));
     aggregation::unavailable::render(&mut out, server);
-    process::render(&mut out);
-    text(out)
+    let mut page = Page::new();
+    objects(&mut page, server);
+    process::build(&mut page, &server.version);
+    process::render(&mut page);
+    server.metrics.registry.render(&mut page);
+    text(out + &page.finish())
+}
+
+/// How many objects there are of each resource that is kept.
+fn objects(page: &mut Page, server: &ApiServer) {
+    let name = "apiserver_resource_objects";
+    page.family(name, Type::Gauge, "[ALPHA] Number of stored objects split by kind.");
+    let mut counts: BTreeMap<(String, String), usize> = BTreeMap::new();
+    let built_in = kinds::stored().map(kinds::SharedKind::from);
+    for kind in built_in.chain(server.catalogue.custom_kinds()) {
+        let shape = kind.shape();
+        let found = server.catalogue.find(shape.group, shape.version, shape.plural);
+        if let Some(cacher) = found.as_ref().and_then(|resource| resource.cacher().ok()) {
+            counts.insert((shape.group.to_owned(), shape.plural.to_owned()), cacher.snapshot().objects().len());
+        }
+    }
+    for ((group, resource), count) in counts.iter().take(SERIES) {
+        page.sample(name, &[("group", group), ("resource", resource)], *count as f64);
+    }
 }
 
 /// When the process started.
 pub fn start_time() -> String {
-    let mut all = String::new();
-    process::render(&mut all);
-    let of_start = |line: &&str| line.contains("process_start_time_seconds");
-    all.lines().filter(of_start).map(|line| format!("{line}\n")).collect()
+    let mut page = Page::new();
+    process::start_time(&mut page);
+    page.finish()
 }
 
 /// An answer in Prometheus' text form.
 pub fn text(text: String) -> transport::Response {
     let mut response = encode::text(200, text);
-    let media = http::HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8; escaping=underscores");
+    let media = http::HeaderValue::from_static(MEDIA_TYPE);
     response.headers_mut().insert(CONTENT_TYPE, media);
     response
 }

@@ -46,7 +46,8 @@ impl Bench {
         let queue = Queue::new(shared.clone());
         let scripted = Arc::new(Scripted { log: Mutex::new(Vec::new()), hold: Mutex::new(hold) });
         let stage = Stage::new();
-        let options = Options { name: "scripted", workers: 2, clock: shared, rng: Rng::seeded(1) };
+        let options =
+            Options { name: "scripted", workers: 2, clock: shared, rng: Rng::seeded(1), metrics: Default::default() };
         let counters = run(options, queue.clone(), scripted.clone(), std::future::ready(()), &stage);
         Self { clock, queue, scripted, counters, stage }
     }

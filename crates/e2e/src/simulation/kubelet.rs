@@ -219,7 +219,13 @@ pub fn start(client: Client, machine: Arc<Machine>, clock: SharedClock, rng: Rng
     pods.subscribe(move |change| {
         changed.add(change.object().meta.key());
     });
-    let options = controller::Options { name: "kubelet", workers: 4, clock: clock.clone(), rng: rng.clone() };
+    let options = controller::Options {
+        name: "kubelet",
+        workers: 4,
+        clock: clock.clone(),
+        rng: rng.clone(),
+        metrics: Default::default(),
+    };
     let worker = Worker {
         client: client.clone(),
         machine: machine.clone(),

@@ -171,6 +171,7 @@ impl Cluster {
         let options = controllers::Options {
             root_ca_pem: identities.cluster.certificate().to_owned(),
             cluster_cidrs: vec![self.args.cluster_cidr],
+            registry: self.server.metrics.registry.clone(),
             ..controllers::Options::default()
         };
         let clients = Arc::new(InProcess(self.server.clone()));
@@ -188,7 +189,8 @@ impl Cluster {
         }
         let client = self.client(identities::component("system:kube-scheduler"), "kube-scheduler");
         let (clock, rng, stage) = (self.clock.clone(), self.rng.clone(), self.components.clone());
-        let options = scheduler::Options::new(&address::host_name());
+        let registry = self.server.metrics.registry.clone();
+        let options = scheduler::Options { registry, ..scheduler::Options::new(&address::host_name()) };
         let running = self.server.components.begin("scheduler");
         self.components.spawn(async move {
             scheduler::run(client, clock, rng, options, &stage).await;
@@ -258,6 +260,7 @@ impl Cluster {
             pod_interfaces: "veth*".into(),
             masquerade_egress: true,
             kernel: Arc::new(Nft::new(self.clock.clone())),
+            registry: self.server.metrics.registry.clone(),
         };
         let (clock, rng, stage) = (self.clock.clone(), self.rng.clone(), self.components.clone());
         let task = node.spawn(async move { proxy::run(client, clock, rng, options, &stage).await });

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use ipnet::IpNet;
+use serde_json::json;
 use stdx::shutdown::Stage;
 use stdx::{Rng, SharedClock};
 
+use crate::commands::serving::{self, Secure};
 use crate::commands::standalone::{LeaderElection, Standalone};
 use crate::logging;
 
@@ -19,6 +21,8 @@ pub struct KubeControllerManager {
     standalone: Standalone,
     #[command(flatten)]
     election: LeaderElection,
+    #[command(flatten)]
+    secure: Secure,
     /// The bundle published as kube-root-ca.crt in every namespace.
     #[arg(long, value_name = "FILE")]
     root_ca_file: Option<PathBuf>,
@@ -51,7 +55,9 @@ pub async fn run(args: KubeControllerManager, clock: SharedClock) -> Result<()> 
         Some(path) => std::fs::read_to_string(path).with_context(|| path.display().to_string())?,
         None => String::from_utf8(args.standalone.connection()?.ca_pem).context("the kubeconfig's authority")?,
     };
+    let registry = serving::registry();
     let options = controllers::Options {
+        registry: registry.clone(),
         disabled: disabled(&args.controllers)?,
         root_ca_pem,
         cluster_cidrs: args.cluster_cidr.clone(),
@@ -64,7 +70,13 @@ pub async fn run(args: KubeControllerManager, clock: SharedClock) -> Result<()> 
         controllers::run(identities, clock.clone(), Rng::from_os(), options, &stage);
         async move { stage.stopped().await }
     };
-    args.election.run(&client, "kube-controller-manager", &clock, run).await
+    let config = json!({"kubecontrollermanager.config.k8s.io": {"Generic": {
+        "LeaderElection": {"LeaderElect": args.election.leader_elect}, "Controllers": args.controllers}}});
+    let around = Stage::new();
+    args.secure.serve(("kube-controller-manager", 10257), &registry, config, &client, &clock, &around).await?;
+    let ended = args.election.run(&client, "kube-controller-manager", &clock, run).await;
+    around.finish(&clock, serving::DRAIN).await;
+    ended
 }
 
 #[cfg(test)]

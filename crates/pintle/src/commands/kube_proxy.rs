@@ -1,14 +1,17 @@
 //! `pintle kube-proxy`: the service proxy alone.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
 use net::nft::{Kernel, Nft};
+use stdx::shutdown::Stage;
 use stdx::{Rng, SharedClock};
 
 use crate::cluster::address;
+use crate::commands::serving;
 use crate::commands::standalone::Standalone;
 
 /// The dataplanes that exist.
@@ -40,6 +43,12 @@ pub struct KubeProxy {
     /// Masquerade what pods send out of the cluster.
     #[arg(long)]
     masquerade_egress: bool,
+    /// Where health is told to everybody.
+    #[arg(long, default_value = "0.0.0.0:10256", value_name = "IP:PORT")]
+    healthz_bind_address: SocketAddr,
+    /// Where metrics are told, in plain text.
+    #[arg(long, default_value = "127.0.0.1:10249", value_name = "IP:PORT")]
+    metrics_bind_address: SocketAddr,
     /// Remove our rules and end.
     #[arg(long)]
     cleanup: bool,
@@ -54,6 +63,9 @@ pub async fn run(args: KubeProxy, clock: SharedClock) -> Result<()> {
         return Ok(kernel.apply(&proxy::cleanup()).await?);
     }
     let client = args.standalone.client("kube-proxy", &clock)?;
+    let (registry, around) = (serving::registry(), Stage::new());
+    serving::plain(args.metrics_bind_address, &registry, &clock, &around).await?;
+    serving::health(args.healthz_bind_address, &clock, &around).await?;
     let options = proxy::Options {
         node_name: args.hostname_override.clone().unwrap_or_else(address::host_name),
         service_cidrs: args.service_cluster_ip_range.clone(),
@@ -61,10 +73,13 @@ pub async fn run(args: KubeProxy, clock: SharedClock) -> Result<()> {
         pod_interfaces: args.pod_interfaces.clone(),
         masquerade_egress: args.masquerade_egress,
         kernel,
+        registry: registry.clone(),
     };
     let component = |stage| {
         let clock = clock.clone();
         async move { proxy::run(client, clock, Rng::from_os(), options, &stage).await }
     };
-    args.standalone.run(&clock, component).await
+    let ended = args.standalone.run(&clock, component).await;
+    around.finish(&clock, serving::DRAIN).await;
+    ended
 }

@@ -2,10 +2,12 @@
 
 use anyhow::Result;
 use clap::Args;
+use serde_json::json;
 use stdx::shutdown::Stage;
 use stdx::{Rng, SharedClock};
 
 use crate::cluster::address;
+use crate::commands::serving::{self, Secure};
 use crate::commands::standalone::{LeaderElection, Standalone};
 use crate::logging;
 
@@ -16,6 +18,8 @@ pub struct KubeScheduler {
     standalone: Standalone,
     #[command(flatten)]
     election: LeaderElection,
+    #[command(flatten)]
+    secure: Secure,
 }
 
 /// Runs the command.
@@ -23,10 +27,16 @@ pub async fn run(args: KubeScheduler, clock: SharedClock) -> Result<()> {
     logging::start(args.standalone.v);
     let client = args.standalone.client("kube-scheduler", &clock)?;
     let leader = client.clone();
-    let options = scheduler::Options::new(&address::host_name());
+    let registry = serving::registry();
+    let config = json!({"componentconfig": {"leaderElection": {"leaderElect": args.election.leader_elect}}});
+    let around = Stage::new();
+    args.secure.serve(("kube-scheduler", 10259), &registry, config, &client, &clock, &around).await?;
+    let options = scheduler::Options { registry, ..scheduler::Options::new(&address::host_name()) };
     let component = |stage: Stage| {
         let clock = clock.clone();
         async move { scheduler::run(client, clock, Rng::from_os(), options, &stage).await }
     };
-    args.election.run(&leader, "kube-scheduler", &clock, component).await
+    let ended = args.election.run(&leader, "kube-scheduler", &clock, component).await;
+    around.finish(&clock, serving::DRAIN).await;
+    ended
 }

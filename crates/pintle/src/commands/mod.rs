@@ -8,6 +8,7 @@ pub mod kube_proxy;
 pub mod kube_scheduler;
 pub mod kubelet;
 pub mod reset;
+pub mod serving;
 pub mod snapshot;
 pub mod standalone;
 pub mod up;

@@ -58,6 +58,7 @@ impl Bench {
             pod_interfaces: "veth*".into(),
             masquerade_egress: false,
             kernel: kernel.clone(),
+            registry: Default::default(),
         };
         let (own, inner) = (client.clone(), stage.clone());
         stage.spawn(async move { run(own, shared, Rng::seeded(2), options, &inner).await });

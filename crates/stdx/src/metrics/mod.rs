@@ -29,6 +29,8 @@ pub fn exponential(first: f64, factor: f64, count: u16) -> Vec<f64> {
 }
 
 type Collector = Box<dyn Fn(&mut Page) + Send + Sync>;
+/// Tells a value when a page is asked for; `None` once what it tells of is gone.
+type Watch = Box<dyn Fn() -> Option<f64> + Send + Sync>;
 
 /// The families of one component.
 #[derive(Clone, Default)]
@@ -50,6 +52,8 @@ struct Family {
     /// The upper ends of a histogram's buckets.
     ends: Vec<f64>,
     series: Mutex<BTreeMap<Vec<String>, Series>>,
+    /// Label sets whose values are asked for.
+    watched: Mutex<Vec<(Vec<String>, Watch)>>,
 }
 
 #[derive(Clone, Default)]
@@ -72,13 +76,28 @@ impl Family {
         change(series.entry(key).or_insert_with(|| Series { value: 0.0, buckets: vec![0; buckets] }));
     }
 
+    /// Asks for a value whenever a page is written. At the bound nothing more is asked for.
+    fn watch(&self, labels: &[&str], value: impl Fn() -> Option<f64> + Send + Sync + 'static) {
+        let mut watched = self.watched.lock();
+        watched.retain(|(_, value)| value().is_some());
+        if watched.len() < SERIES {
+            watched.push((labels.iter().map(|l| (*l).to_owned()).collect(), Box::new(value)));
+        }
+    }
+
     fn render(&self, page: &mut Page) {
-        let series = self.series.lock();
+        let mut told = self.series.lock().clone();
+        for (labels, value) in &*self.watched.lock() {
+            if let Some(value) = value() {
+                told.entry(labels.clone()).or_default().value += value;
+            }
+        }
+        let series = &told;
         if series.is_empty() {
             return;
         }
         page.family(&self.name, self.kind, &self.help);
-        for (values, series) in &*series {
+        for (values, series) in series {
             let labels: Vec<(&str, &str)> =
                 self.labels.iter().map(String::as_str).zip(values.iter().map(String::as_str)).collect();
             if self.kind != Type::Histogram {
@@ -106,6 +125,12 @@ impl Family {
     }
 }
 
+impl std::fmt::Debug for Registry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Registry of {}", self.inner.families.lock().len())
+    }
+}
+
 impl Registry {
     fn family(&self, name: &str, kind: Type, help: &str, labels: &[&str], ends: &[f64]) -> Arc<Family> {
         let make = || {
@@ -116,6 +141,7 @@ impl Registry {
                 labels: labels.iter().map(|l| (*l).to_owned()).collect(),
                 ends: ends.to_vec(),
                 series: Mutex::default(),
+                watched: Mutex::default(),
             })
         };
         let mut families = self.inner.families.lock();
@@ -186,6 +212,11 @@ impl Counter {
         self.0.forget(label, value);
     }
 
+    /// Asks somebody else who counts, whenever a page is written, until they are gone.
+    pub fn watch(&self, labels: &[&str], value: impl Fn() -> Option<f64> + Send + Sync + 'static) {
+        self.0.watch(labels, value);
+    }
+
     /// What was counted so far.
     pub fn value(&self, labels: &[&str]) -> f64 {
         let key: Vec<String> = labels.iter().map(|l| (*l).to_owned()).collect();
@@ -201,6 +232,11 @@ impl Gauge {
     /// It is so much now.
     pub fn set(&self, labels: &[&str], value: f64) {
         self.0.with(labels, |series| series.value = value);
+    }
+
+    /// Asks how much it is whenever a page is written, until what it tells of is gone.
+    pub fn watch(&self, labels: &[&str], value: impl Fn() -> Option<f64> + Send + Sync + 'static) {
+        self.0.watch(labels, value);
     }
 
     /// It is so much more now, or less.
@@ -284,6 +320,21 @@ mod tests {
         // Those that are known go on.
         counter.inc(&["3", "x"]);
         assert_eq!(counter.value(&["3", "x"]), 2.0);
+    }
+
+    #[test]
+    fn what_is_gone_is_not_asked_for() {
+        let registry = Registry::default();
+        let depth = registry.gauge("depth", "Depth.", &["name"]);
+        let (a, b) = (Arc::new(3), Arc::new(4));
+        for (name, of) in [("a", &a), ("b", &b)] {
+            let of = Arc::downgrade(of);
+            depth.watch(&[name], move || of.upgrade().map(|n| f64::from(*n)));
+        }
+        drop(a);
+        let page = registry.page();
+        assert_eq!(page.lines().last(), Some("depth{name=\"b\"} 4"));
+        assert_eq!(page.lines().count(), 3);
     }
 
     #[test]

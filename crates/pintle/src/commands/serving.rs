@@ -1,0 +1,98 @@
+//! What a component that runs alone serves of itself, and where.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use client::Client;
+use client::component::Component;
+use client::delegated::{Delegate, Times};
+use pki::{Authority, Request};
+use serde_json::Value;
+use stdx::SharedClock;
+use stdx::metrics::Registry;
+use stdx::shutdown::Stage;
+use tokio::net::TcpListener;
+use transport::serve::{Limits, serve, serve_plain};
+use transport::tls::{self, Identity};
+
+use crate::VERSION;
+
+/// Where a component serves, with TLS.
+#[derive(Args, Clone, Debug)]
+pub struct Secure {
+    /// The address to listen on.
+    #[arg(long, default_value = "0.0.0.0", value_name = "IP")]
+    bind_address: IpAddr,
+    /// The port to listen on, instead of the component's usual one; 0 serves nothing.
+    #[arg(long, value_name = "PORT")]
+    secure_port: Option<u16>,
+}
+
+/// What is being answered when a component stops may take so long.
+pub const DRAIN: Duration = Duration::from_secs(2);
+
+/// The registry of a component: what every one shows is in it.
+pub fn registry() -> Registry {
+    let registry = Registry::default();
+    registry.standard(VERSION);
+    registry
+}
+
+impl Secure {
+    /// Serves health, metrics and configuration until the stage stops, under a certificate that is made for
+    /// it, as upstream's components do without one: nobody is asked to trust it.
+    pub async fn serve(
+        &self,
+        (name, port): (&str, u16),
+        registry: &Registry,
+        config: Value,
+        client: &Client,
+        clock: &SharedClock,
+        stage: &Stage,
+    ) -> Result<()> {
+        let port = self.secure_port.unwrap_or(port);
+        if port == 0 {
+            return Ok(());
+        }
+        let authority = Authority::generate(&format!("{name}-ca"), clock.wall())?;
+        let request = Request::server(name, ["localhost", "127.0.0.1", name]);
+        let issued = authority.issue(&request, clock.wall())?;
+        let identity = Identity::from_pem(issued.certificate.as_bytes(), issued.key.as_bytes())?;
+        let tls = tls::server(clock, identity)?;
+        let delegate = Delegate::new(client.clone(), Vec::new(), Times::default(), clock.clone());
+        let handler = Arc::new(Component::new(registry.clone(), config, Some(delegate)));
+        let address = SocketAddr::new(self.bind_address, port);
+        let listener = TcpListener::bind(address).await.with_context(|| format!("cannot serve on {address}"))?;
+        let (clock, own) = (clock.clone(), stage.clone());
+        stage.spawn(async move {
+            if let Err(error) = serve(listener, tls, handler, Limits::default(), clock, &own).await {
+                tracing::error!(%address, %error, "health and metrics are no longer served");
+            }
+        });
+        Ok(())
+    }
+}
+
+/// Serves health and metrics in plain text until the stage stops, to whoever reaches that address: this host.
+pub async fn plain(address: SocketAddr, registry: &Registry, clock: &SharedClock, stage: &Stage) -> Result<()> {
+    serve_open(address, Component::new(registry.clone(), Value::Object(Default::default()), None), clock, stage).await
+}
+
+/// Serves health alone until the stage stops, to everybody.
+pub async fn health(address: SocketAddr, clock: &SharedClock, stage: &Stage) -> Result<()> {
+    serve_open(address, Component::health_only(), clock, stage).await
+}
+
+async fn serve_open(address: SocketAddr, component: Component, clock: &SharedClock, stage: &Stage) -> Result<()> {
+    let listener = TcpListener::bind(address).await.with_context(|| format!("cannot serve on {address}"))?;
+    let (clock, own) = (clock.clone(), stage.clone());
+    stage.spawn(async move {
+        if let Err(error) = serve_plain(listener, Arc::new(component), Limits::default(), clock, &own).await {
+            tracing::error!(%address, %error, "health and metrics are no longer served");
+        }
+    });
+    Ok(())
+}
