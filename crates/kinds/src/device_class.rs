@@ -40,12 +40,14 @@ impl Kind for DeviceClass {
     }
 }
 
-/// Everything wrong with a class; configuration that is stored already may be as long as it is.
+/// Everything wrong with a class; what is stored already is taken as it is.
 fn spec(class: &resource::DeviceClass, old: Option<&resource::DeviceClass>, errors: &mut FieldErrors) {
     let Some(spec) = &class.spec else { return };
     let path = Path::new("spec");
-    let stored = old.and_then(|old| old.spec.as_ref()).is_some_and(|old| old.config == spec.config);
-    rules::selectors(spec.selectors.as_ref(), &path.child("selectors"), errors);
+    let before = old.and_then(|old| old.spec.as_ref());
+    let stored = before.is_some_and(|old| old.config == spec.config);
+    let chosen = before.is_some_and(|old| old.selectors == spec.selectors);
+    rules::selectors(spec.selectors.as_ref(), chosen, &path.child("selectors"), errors);
     let configs = spec.config.as_deref().unwrap_or_default();
     rules::list(configs, rules::CONFIGS, &path.child("config"), errors, |config, path, errors| {
         rules::opaque(config.opaque.as_ref(), stored, path, errors);

@@ -150,14 +150,27 @@ fn fully_qualified(name: &str, path: &Path, errors: &mut FieldErrors) {
 }
 
 /// Selectors of devices.
-pub fn selectors(selectors: Option<&Vec<resource::DeviceSelector>>, path: &Path, errors: &mut FieldErrors) {
+pub fn selectors(
+    selectors: Option<&Vec<resource::DeviceSelector>>,
+    stored: bool,
+    path: &Path,
+    errors: &mut FieldErrors,
+) {
     let selectors = selectors.map(Vec::as_slice).unwrap_or_default();
-    list(selectors, SELECTORS, path, errors, |selector, path, errors| match &selector.cel {
-        None => errors.required(&path.child("cel"), ""),
-        Some(cel) if cel.expression.len() > EXPRESSION_LENGTH => {
-            errors.too_long(&path.child("cel").child("expression"), EXPRESSION_LENGTH);
+    list(selectors, SELECTORS, path, errors, |selector, path, errors| {
+        let path = path.child("cel");
+        let Some(cel) = &selector.cel else {
+            errors.required(&path, "");
+            return;
+        };
+        let path = path.child("expression");
+        if stored {
+            // It could be read when it came.
+        } else if cel.expression.len() > EXPRESSION_LENGTH {
+            errors.too_long(&path, EXPRESSION_LENGTH);
+        } else if let Err(wrong) = ::rules::selector::check(&cel.expression) {
+            errors.invalid(&path, cel.expression.as_str(), wrong);
         }
-        Some(_) => {}
     });
 }
 
@@ -308,7 +321,7 @@ impl Wish<'_> {
             "" => errors.required(&class, ""),
             name => check::all(names::dns1123_subdomain(name), &class, name, errors),
         }
-        selectors(self.selectors, &path.child("selectors"), errors);
+        selectors(self.selectors, false, &path.child("selectors"), errors);
         let count = path.child("count");
         match self.mode.unwrap_or_default() {
             "All" if self.count != 0 => {

@@ -7,7 +7,7 @@ use machinery::names;
 use crate::cells;
 use crate::check;
 use crate::devices as rules;
-use crate::kind::{Column, Columns, Ctx, Kind};
+use crate::kind::{Column, Columns, Ctx, Kind, Verb};
 use crate::metadata;
 use crate::shape::Shape;
 
@@ -26,8 +26,8 @@ impl Kind for ResourceClaimTemplate {
         rules::default_claim(template.spec.as_mut().and_then(|spec| spec.spec.as_mut()));
     }
 
-    fn validate(_ctx: &Ctx, template: &Self::Object, errors: &mut FieldErrors) {
-        let Some(spec) = &template.spec else { return };
+    fn validate(ctx: &Ctx, template: &Self::Object, errors: &mut FieldErrors) {
+        let Some(spec) = template.spec.as_ref().filter(|_| ctx.verb == Verb::Create) else { return };
         let path = Path::new("spec");
         if let Some(given) = &spec.metadata {
             let path = path.child("metadata");

@@ -38,6 +38,7 @@ mod plan;
 pub mod policy;
 mod program;
 pub mod schema;
+pub mod selector;
 mod source;
 mod time;
 pub mod types;

@@ -9,7 +9,7 @@ use serde_json::{Map as JsonMap, Value as Json};
 
 use crate::meter::Error;
 use crate::time::Timestamp;
-use crate::types::{Object, Type};
+use crate::types::{Object, QUANTITY, Type};
 use crate::value::{List, ListType, Map, Out, Text, Val};
 
 /// The largest request, which bounds what has no bound of its own.
@@ -38,6 +38,8 @@ pub enum Shape {
     Duration,
     Date,
     DateTime,
+    /// An amount; only what is declared by hand has them.
+    Quantity,
     List {
         items: Arc<Decl>,
         list_type: ListType,
@@ -113,6 +115,7 @@ impl Decl {
             Shape::Bytes => Type::Bytes,
             Shape::Duration => Type::Duration,
             Shape::Date | Shape::DateTime => Type::Timestamp,
+            Shape::Quantity => Type::Named(QUANTITY),
             Shape::List { items, .. } => Type::list(items.type_of()),
             Shape::Map { values } => Type::map(Type::String, values.type_of()),
             Shape::Object { .. } => Type::Object(Object(Arc::clone(self))),
@@ -230,6 +233,9 @@ impl Decl {
             (Shape::DateTime, Json::String(s)) => date_time(s)
                 .map(Val::Timestamp)
                 .ok_or_else(|| Error::new(format!("Invalid date-time formatted string {s}"))),
+            (Shape::Quantity, Json::String(s)) => {
+                s.parse().map(Val::Quantity).map_err(|_| Error::new(format!("Invalid quantity {s}")))
+            }
             (Shape::List { .. }, Json::Array(items)) => Ok(Val::List(List::Data(items, self))),
             (Shape::Map { .. } | Shape::Object { .. }, Json::Object(fields)) => Ok(Val::Map(Map::Data(fields, self))),
             (Shape::Any, Json::Bool(b)) => Ok(Val::Bool(*b)),
