@@ -7,7 +7,8 @@ use api::meta::apis::meta::v1::LabelSelector;
 use api::types::admissionregistration::v1 as admission;
 use machinery::field::{FieldErrors, Path};
 use machinery::names;
-use rules::policy::{self, Wanted, World};
+use rules::policy::{self, Variables, Wanted, World};
+use rules::types::Type;
 
 use crate::cells;
 use crate::check;
@@ -275,8 +276,9 @@ pub fn variables(
     old: Option<&Vec<admission::Variable>>,
     path: &Path,
     errors: &mut FieldErrors,
-) {
-    let mut known: Vec<&str> = Vec::new();
+) -> Variables {
+    let old: BTreeSet<&str> = old.into_iter().flatten().map(|old| old.expression.as_str()).collect();
+    let mut known = Variables::default();
     for (i, variable) in variables.into_iter().flatten().enumerate() {
         let (path, name) = (path.index(i), variable.name.as_str());
         if name.trim().is_empty() {
@@ -284,13 +286,22 @@ pub fn variables(
         } else if !is_identifier(name) {
             errors.invalid(&path.child("name"), name, "must be a valid CEL identifier");
         }
+        let (at, text) = (path.child("expression"), variable.expression.as_str());
+        if text.trim().is_empty() {
+            errors.required(&at, "expression is not specified");
+            continue;
+        }
         let world = World { params, authorizer: true, variables: Some(&known) };
-        // What was stored stays.
-        let is_old = old.into_iter().flatten().any(|old| old.expression == variable.expression);
-        let wanted = (!is_old).then_some((world, Wanted::Anything));
-        expression(&variable.expression, "expression is not specified", wanted, &path.child("expression"), errors);
-        known.push(name);
+        let given = policy::check(text, world, Wanted::Anything).unwrap_or_else(|wrong| {
+            // What was stored stays.
+            if !old.contains(text) {
+                errors.invalid(&at, text, wrong);
+            }
+            Type::Dyn
+        });
+        known.add(name, given);
     }
+    known
 }
 
 fn is_identifier(name: &str) -> bool {

@@ -126,9 +126,10 @@ fn spec(
     }
     let before = old.and_then(|old| old.variables.as_ref());
     let has_params = spec.param_kind.is_some();
-    rules::variables(spec.variables.as_ref(), has_params, before, &path.child("variables"), errors);
-    let known: Vec<&str> = spec.variables.iter().flatten().map(|variable| variable.name.as_str()).collect();
-    let world = World { params: has_params, authorizer: true, variables: Some(&known) };
+    let known = rules::variables(spec.variables.as_ref(), has_params, before, &path.child("variables"), errors);
+    // A policy that has no variables has no `variables`, either.
+    let variables = spec.variables.as_ref().is_some_and(|variables| !variables.is_empty()).then_some(&known);
+    let world = World { params: has_params, authorizer: true, variables };
     let validations = spec.validations.as_deref().unwrap_or_default();
     let annotations = spec.audit_annotations.as_deref().unwrap_or_default();
     if validations.is_empty() && annotations.is_empty() {

@@ -16,7 +16,7 @@ use crate::value::{List, ListType, Map, Out, Text, Val};
 pub const MAX_REQUEST: u64 = 3 * 1024 * 1024;
 
 /// A declared value.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Decl {
     pub shape: Shape,
     pub nullable: bool,
@@ -27,7 +27,7 @@ pub struct Decl {
 }
 
 /// What kind of value is declared.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Shape {
     IntOrString,
     Bool,
@@ -54,6 +54,8 @@ pub enum Shape {
     },
     /// Whatever it is: expressions find out as they go.
     Any,
+    /// Of a type that no schema tells: what another expression gives.
+    Typed(Type),
     /// Preserved, and nothing is said about it: expressions do not see it.
     Unknown,
     /// Nothing may stand here that expressions could read.
@@ -61,7 +63,7 @@ pub enum Shape {
 }
 
 /// A field of an object, by its name in the object.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Field {
     /// Its name in expressions, if it has one.
     pub name: Option<Arc<str>>,
@@ -79,6 +81,20 @@ impl Decl {
         static ANY: LazyLock<Decl> =
             LazyLock::new(|| Decl { shape: Shape::Any, nullable: true, max_elements: MAX_REQUEST, min_size: 0 });
         &ANY
+    }
+
+    /// An object that has no fields yet.
+    pub fn object(name: &str) -> Self {
+        Self::plain(Shape::Object { name: name.into(), fields: BTreeMap::new(), names: BTreeMap::new() }, 0)
+    }
+
+    /// Gives an object a field, or a field another type.
+    pub fn declare(&mut self, field: &str, t: Type) {
+        if let Shape::Object { fields, names, .. } = &mut self.shape {
+            let decl = Arc::new(Self::plain(Shape::Typed(t), 0));
+            fields.insert(field.into(), Field { name: Some(field.into()), decl });
+            names.insert(field.into(), field.into());
+        }
     }
 
     /// Is nothing known of it?
@@ -108,6 +124,7 @@ impl Decl {
     pub fn type_of(self: &Arc<Self>) -> Type {
         match &self.shape {
             Shape::IntOrString | Shape::Any | Shape::Unknown | Shape::Opaque(_) => Type::Dyn,
+            Shape::Typed(t) => t.clone(),
             Shape::Bool => Type::Bool,
             Shape::Int => Type::Int,
             Shape::Double => Type::Double,
@@ -212,6 +229,7 @@ impl Decl {
         }
         let expected = |what: &str| Err(Error::new(format!("invalid data, expected {what}")));
         match (&self.shape, json) {
+            (Shape::Typed(_), json) => Self::any().read(json),
             (Shape::IntOrString, Json::String(s)) | (Shape::String, Json::String(s)) => {
                 Ok(Val::String(Text::Borrowed(s)))
             }

@@ -49,6 +49,11 @@ pub const SEMVER: &str = "kubernetes.Semver";
 pub const FORMAT: &str = "kubernetes.NamedFormat";
 pub const IP: &str = "net.IP";
 pub const CIDR: &str = "net.CIDR";
+pub const AUTHORIZER: &str = "kubernetes.authorization.Authorizer";
+pub const PATH_CHECK: &str = "kubernetes.authorization.PathCheck";
+pub const GROUP_CHECK: &str = "kubernetes.authorization.GroupCheck";
+pub const RESOURCE_CHECK: &str = "kubernetes.authorization.ResourceCheck";
+pub const DECISION: &str = "kubernetes.authorization.Decision";
 
 impl Type {
     /// A list of `items`.
@@ -64,6 +69,15 @@ impl Type {
     /// A value that may be missing.
     pub fn optional(value: Type) -> Self {
         Self::Optional(Arc::new(value))
+    }
+
+    /// An object that has these fields, each of its type.
+    pub fn object<const N: usize>(name: &str, fields: [(&str, Type); N]) -> Self {
+        let mut object = Decl::object(name);
+        for (field, t) in fields {
+            object.declare(field, t);
+        }
+        Arc::new(object).type_of()
     }
 
     /// What is inside, if this is optional; else itself.

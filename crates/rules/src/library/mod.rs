@@ -7,6 +7,7 @@
 //!   called on a string ───┘            └─ arguments; one capital letter is any type
 //! ```
 
+mod authorization;
 mod collections;
 mod formats;
 mod lists;
@@ -65,7 +66,7 @@ pub struct Overload {
 
 static FUNCTIONS: LazyLock<HashMap<&'static str, Function>> = LazyLock::new(|| {
     let mut functions: HashMap<&'static str, Function> = HashMap::new();
-    let tables: [(Table, bool); 17] = [
+    let tables: [(Table, bool); 18] = [
         (operators::TABLE, true),
         (collections::TABLE, true),
         (strings::OPEN, true),
@@ -83,6 +84,7 @@ static FUNCTIONS: LazyLock<HashMap<&'static str, Function>> = LazyLock::new(|| {
         (quantities::TABLE, false),
         (versions::TABLE, false),
         (formats::TABLE, false),
+        (authorization::TABLE, false),
     ];
     for ((signature, run), open) in tables.iter().flat_map(|(t, open)| t.iter().map(move |e| (e, *open))) {
         let (name, overload) = parse(signature, *run, open);
@@ -233,6 +235,11 @@ impl Reader {
             "Quantity" => Type::Named(types::QUANTITY),
             "Semver" => Type::Named(types::SEMVER),
             "Format" => Type::Named(types::FORMAT),
+            "Authorizer" => Type::Named(types::AUTHORIZER),
+            "PathCheck" => Type::Named(types::PATH_CHECK),
+            "GroupCheck" => Type::Named(types::GROUP_CHECK),
+            "ResourceCheck" => Type::Named(types::RESOURCE_CHECK),
+            "Decision" => Type::Named(types::DECISION),
             name if name.len() == 1 && name.as_bytes()[0].is_ascii_uppercase() => {
                 let known = self.names.iter().position(|n| n == name);
                 let place = known.unwrap_or_else(|| {
