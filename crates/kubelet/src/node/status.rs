@@ -1,6 +1,7 @@
 //! A Node's status from what is known of the machine and its runtime. Pure.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use api::meta::api::resource::Quantity as Text;
 use api::meta::apis::meta::v1::Time;
@@ -10,6 +11,7 @@ use api::types::core::v1::{
 };
 use jiff::Timestamp;
 use machinery::quantity::{Format, Quantity};
+use machinery::schema::Type;
 use serde_json::{Map, Value, json};
 
 use super::facts::Machine;
@@ -17,6 +19,10 @@ use super::identity::Identity;
 use super::pressure::{Bound, Pressure, Thresholds};
 use super::runtime_state::{Problem, join};
 use crate::runtime::{Handler, Health, Image};
+
+#[expect(clippy::expect_used, reason = "the table of types is part of the program; a test reads it")]
+static STATUS: LazyLock<Type> =
+    LazyLock::new(|| api::schema::find("core/v1", "NodeStatus").expect("a node's status has a schema"));
 
 /// Images a Node names, and names of each.
 const MAX_IMAGES: usize = 50;
@@ -246,36 +252,23 @@ pub struct Difference {
 /// From the status that the API server has to the one it should have. What others wrote (further
 /// conditions, extended resources) is left alone.
 pub fn diff(old: &NodeStatus, new: &NodeStatus) -> Difference {
-    let mut patch = Map::new();
-    if old.addresses != new.addresses {
-        let mut list = tree(&new.addresses);
-        // Two addresses of one type would be merged into one.
-        list.as_array_mut().into_iter().for_each(|l| l.push(json!({"$patch": "replace"})));
-        patch.insert("addresses".into(), list);
-    }
+    let mut patch = machinery::patch::difference(&ours(old), &ours(new), &STATUS);
     for (name, old, new) in
         [("capacity", &old.capacity, &new.capacity), ("allocatable", &old.allocatable, &new.allocatable)]
     {
         let none = BTreeMap::new();
         let before = old.as_ref().unwrap_or(&none);
         let changed = |(name, amount): &(&String, &Text)| !before.get(*name).is_some_and(|b| is_same(b, amount));
-        let changed: Map<String, Value> =
+        let mut changed: Map<String, Value> =
             new.iter().flatten().filter(changed).map(|(name, amount)| (name.clone(), json!(amount.0))).collect();
+        // Sizes of pages that the kernel has no more; other resources may be somebody else's.
+        let has = |name: &str| new.as_ref().is_some_and(|new| new.contains_key(name));
+        let gone = before.keys().filter(|name| name.starts_with("hugepages-") && !has(name));
+        changed.extend(gone.map(|name| (name.clone(), Value::Null)));
         if !changed.is_empty() {
             patch.insert(name.into(), Value::Object(changed));
         }
     }
-    let mut set = |name: &str, differs: bool, value: Value| {
-        if differs {
-            patch.insert(name.into(), value);
-        }
-    };
-    set("daemonEndpoints", old.daemon_endpoints != new.daemon_endpoints, tree(&new.daemon_endpoints));
-    set("nodeInfo", old.node_info != new.node_info, tree(&new.node_info));
-    let list = |l: &Option<Vec<ContainerImage>>| l.clone().unwrap_or_default();
-    set("images", list(&old.images) != list(&new.images), tree(&list(&new.images)));
-    set("features", old.features != new.features, tree(&new.features));
-    set("runtimeHandlers", old.runtime_handlers != new.runtime_handlers, tree(&new.runtime_handlers));
     let said = |all: &Option<Vec<NodeCondition>>| -> BTreeMap<String, (String, Option<String>, Option<String>)> {
         let told = |c: &NodeCondition| (c.type_.clone(), (c.status.clone(), c.reason.clone(), c.message.clone()));
         all.iter().flatten().map(told).collect()
@@ -284,6 +277,20 @@ pub fn diff(old: &NodeStatus, new: &NodeStatus) -> Difference {
     let is_urgent = !patch.is_empty() || said(&new.conditions).iter().any(|(kind, now)| before.get(kind) != Some(now));
     patch.insert("conditions".into(), tree(&new.conditions));
     Difference { patch: json!({"status": patch}), is_urgent }
+}
+
+/// What only the kubelet writes, other than resources and conditions.
+fn ours(status: &NodeStatus) -> Map<String, Value> {
+    let all = [
+        ("addresses", tree(&status.addresses)),
+        ("daemonEndpoints", tree(&status.daemon_endpoints)),
+        ("nodeInfo", tree(&status.node_info)),
+        ("images", tree(&status.images)),
+        ("features", tree(&status.features)),
+        ("runtimeHandlers", tree(&status.runtime_handlers)),
+    ];
+    let says = |value: &Value| !value.is_null() && value.as_array().is_none_or(|list| !list.is_empty());
+    all.into_iter().filter(|(_, value)| says(value)).map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 fn is_same(a: &Text, b: &Text) -> bool {

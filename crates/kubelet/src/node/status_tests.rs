@@ -168,10 +168,59 @@ fn only_changes_are_urgent_and_patched() {
     let found = diff(&old, &new);
     assert!(found.is_urgent);
     assert_eq!(keys(&found), ["addresses", "conditions", "images"]);
-    assert_eq!(found.patch["status"]["addresses"][2], json!({"$patch": "replace"}));
+    assert_eq!(patched(&old, &found), new);
     case.problems = vec![Problem { code: "x", text: "y".into() }];
     let (worse, _) = case.render(&new, 4);
     assert!(diff(&new, &worse).is_urgent);
+}
+
+/// The server's status once it took the patch, by the merge that it uses itself.
+fn patched(old: &NodeStatus, found: &Difference) -> NodeStatus {
+    let mut node = json!({"status": old});
+    let schema = api::schema::of("", "v1", "Node").expect("nodes have a schema");
+    let patch = found.patch.as_object().expect("an object");
+    machinery::patch::strategic(&mut node, patch, &schema).expect("the patch applies");
+    serde_json::from_value(node["status"].take()).expect("a status")
+}
+
+#[test]
+fn a_patch_leads_to_the_status() {
+    type Change = fn(&mut NodeStatus);
+    let changes: [Change; 9] = [
+        |s| s.addresses.get_or_insert_default().truncate(1),
+        |s| s.addresses.get_or_insert_default().retain(|a| a.type_ == "Hostname"),
+        |s| s.addresses.get_or_insert_default().reverse(),
+        |s| s.addresses.get_or_insert_default().iter_mut().for_each(|a| a.address.push('9')),
+        |s| s.node_info.get_or_insert_default().swap = Some(NodeSwapStatus { capacity: Some(1) }),
+        |s| {
+            let image = ContainerImage { names: Some(vec!["a".into()]), size_bytes: Some(1) };
+            s.images = Some(vec![image.clone(), image]);
+        },
+        |s| {
+            let handler = NodeRuntimeHandler { name: Some("runsc".into()), features: None };
+            s.runtime_handlers = Some(vec![handler]);
+        },
+        |s| s.features = Some(NodeFeatures { supplemental_groups_policy: None }),
+        |s| {
+            for all in [&mut s.capacity, &mut s.allocatable] {
+                all.get_or_insert_default().insert("hugepages-7Mi".into(), Text("7Mi".into()));
+            }
+        },
+    ];
+    let (mut base, _) = Case::new().render(&NodeStatus::default(), 1);
+    // An empty list is none.
+    base.images = None;
+    let mut all = vec![base.clone()];
+    for change in changes {
+        let mut status = base.clone();
+        change(&mut status);
+        all.push(status);
+    }
+    for old in &all {
+        for new in &all {
+            assert_eq!(&patched(old, &diff(old, new)), new);
+        }
+    }
 }
 
 #[test]

@@ -1,28 +1,26 @@
 //! The smallest patch that turns the status the API server has into ours. Pure.
 //!
 //! It is a strategic merge patch on the status subresource: conditions merge by type, so that
-//! conditions of others are not touched, and `metadata.uid` makes the server refuse it for a
-//! namesake of the pod.
+//! conditions of others are not touched, addresses by ip, so that those that are gone must be named; and
+//! `metadata.uid` makes the server refuse it for a namesake of the pod.
+
+use std::sync::LazyLock;
 
 use api::types::core::v1::PodStatus;
+use machinery::schema::Type;
 use serde_json::{Map, Value, json};
+
+#[expect(clippy::expect_used, reason = "the table of types is part of the program; a test reads it")]
+static STATUS: LazyLock<Type> =
+    LazyLock::new(|| api::schema::find("core/v1", "PodStatus").expect("a pod's status has a schema"));
 
 /// `None` when nothing differs.
 pub fn patch(uid: &str, before: &PodStatus, after: &PodStatus) -> Option<Value> {
-    let (before, after) = (tree(before), tree(after));
-    let mut status = Map::new();
-    for (key, value) in &after {
-        if key == "conditions" {
-            continue;
-        }
-        if before.get(key) != Some(value) {
-            status.insert(key.clone(), value.clone());
-        }
+    let mut status = machinery::patch::difference(&tree(before), &tree(after), &STATUS);
+    // In which order conditions stand says nothing.
+    if !status.contains_key("conditions") {
+        status.remove("$setElementOrder/conditions");
     }
-    for key in before.keys().filter(|k| *k != "conditions" && !after.contains_key(*k)) {
-        status.insert(key.clone(), Value::Null);
-    }
-    conditions(list(&before), list(&after), &mut status);
     (!status.is_empty()).then(|| json!({"metadata": {"uid": uid}, "status": status}))
 }
 
@@ -51,40 +49,6 @@ fn prune(value: Value) -> Option<Value> {
             (!list.is_empty()).then_some(Value::Array(list))
         }
         other => Some(other),
-    }
-}
-
-fn list(status: &Map<String, Value>) -> &[Value] {
-    status.get("conditions").and_then(Value::as_array).map_or(&[], Vec::as_slice)
-}
-
-fn conditions(before: &[Value], after: &[Value], status: &mut Map<String, Value>) {
-    let same_type = |a: &Value, b: &Value| a["type"] == b["type"];
-    let mut changed = Vec::new();
-    for condition in after {
-        let Some(old) = before.iter().find(|b| same_type(b, condition)) else {
-            changed.push(condition.clone());
-            continue;
-        };
-        if old == condition {
-            continue;
-        }
-        // Fields that went away must be named to be removed: the lists merge item by item.
-        let mut item = condition.clone();
-        if let (Some(old), Some(new)) = (old.as_object(), item.as_object_mut()) {
-            for key in old.keys() {
-                new.entry(key.clone()).or_insert(Value::Null);
-            }
-            new.retain(|key, value| key == "type" || old.get(key) != Some(value));
-        }
-        changed.push(item);
-    }
-    let gone = before.iter().filter(|b| !after.iter().any(|a| same_type(a, b)));
-    changed.extend(gone.map(|b| json!({"$patch": "delete", "type": b["type"]})));
-    if !changed.is_empty() {
-        let order = after.iter().map(|c| json!({"type": c["type"]})).collect();
-        status.insert("$setElementOrder/conditions".into(), Value::Array(order));
-        status.insert("conditions".into(), Value::Array(changed));
     }
 }
 
@@ -136,5 +100,86 @@ mod tests {
                 "conditions": [{"type": "Ready", "status": "True", "reason": null, "message": null,
                                 "lastTransitionTime": "2026-01-01T00:00:05Z"}]}}))
         );
+    }
+
+    /// The server's status once it took the patch, by the merge that it uses itself.
+    fn patched(before: &PodStatus, after: &PodStatus) -> PodStatus {
+        let mut pod = json!({"metadata": {"uid": "u"}, "status": tree(before)});
+        if let Some(Value::Object(patch)) = patch("u", before, after) {
+            let schema = api::schema::of("", "v1", "Pod").expect("pods have a schema");
+            machinery::patch::strategic(&mut pod, &patch, &schema).expect("the patch applies");
+        }
+        status(pod["status"].take())
+    }
+
+    #[test]
+    fn a_patch_leads_to_the_status() {
+        let ips = |list: &[&str]| -> Value {
+            let all: Vec<_> = list.iter().map(|ip| json!({"ip": ip})).collect();
+            json!({"podIP": list.first(), "podIPs": all, "hostIP": list.first(), "hostIPs": all})
+        };
+        let list = |name: &str, key: &str, items: &[(&str, Value)]| -> Value {
+            let all = items.iter().map(|(value, more)| {
+                let mut item = more.clone();
+                item[key] = json!(value);
+                item
+            });
+            json!({name: all.collect::<Vec<_>>()})
+        };
+        let c = |name: &str, more: Value| {
+            let mut c = json!({"name": name, "image": "i", "imageID": "", "ready": false, "restartCount": 0});
+            c.as_object_mut().expect("a map").extend(more.as_object().cloned().expect("a map"));
+            c
+        };
+        let cpu = |name: &str| json!({"allocatedResources": {name: "1"}, "resources": {"limits": {name: "1"}}});
+        let mut statuses: Vec<(&str, Vec<Value>)> = vec![
+            (
+                // A sandbox that was replaced has an address of its own.
+                "addresses",
+                vec![
+                    ips(&["10.0.0.1"]),
+                    ips(&["10.0.0.2"]),
+                    ips(&["10.0.0.1", "fd00::1"]),
+                    ips(&["fd00::1", "10.0.0.1"]),
+                    ips(&["10.0.0.1", "fd00::2"]),
+                ],
+            ),
+            ("resources", vec![cpu("cpu"), cpu("memory"), json!({"resources": {}})]),
+            (
+                "containerStatuses",
+                vec![
+                    json!({"containerStatuses": [c("a", json!({"user": {"linux": {"uid": 1, "gid": 1}}}))]}),
+                    json!({"containerStatuses": [c("a", json!({"state": {"running": {}}})), c("b", json!({}))]}),
+                    json!({"initContainerStatuses": [c("a", json!({"volumeMounts": [{"name": "v", "mountPath": "/"}]}))]}),
+                    json!({"initContainerStatuses": [c("a", json!({}))]}),
+                ],
+            ),
+        ];
+        for (name, key, field) in [
+            ("conditions", "type", ("status", [json!("True"), json!("False")])),
+            ("resourceClaimStatuses", "name", ("resourceClaimName", [json!("x"), json!("y")])),
+            ("nodeAllocatableResourceClaimStatuses", "resourceClaimName", ("containers", [json!(["a"]), json!(["b"])])),
+        ] {
+            let item = |n: usize| json!({field.0: field.1[n]});
+            // `status` of a condition is there always; another field may go.
+            let bare = if name == "conditions" { item(0) } else { json!({}) };
+            statuses.push((
+                name,
+                vec![
+                    list(name, key, &[("a", item(0)), ("b", item(1))]),
+                    list(name, key, &[("b", item(0))]),
+                    list(name, key, &[("b", bare), ("c", item(0))]),
+                ],
+            ));
+        }
+        for (name, mut all) in statuses {
+            all.push(json!({}));
+            for before in &all {
+                for after in &all {
+                    let (before, after) = (status(before.clone()), status(after.clone()));
+                    assert_eq!(tree(&patched(&before, &after)), tree(&after), "{name}: {before:?}");
+                }
+            }
+        }
     }
 }

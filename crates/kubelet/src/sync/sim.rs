@@ -86,30 +86,6 @@ impl FakeCluster {
     }
 }
 
-fn merge(into: &mut Value, status: &Value) {
-    for (key, value) in status.as_object().expect("an object") {
-        if key.starts_with('$') {
-            continue;
-        }
-        if key != "conditions" {
-            into[key] = value.clone();
-            continue;
-        }
-        let mut list = into["conditions"].as_array().cloned().unwrap_or_default();
-        for change in value.as_array().expect("a list") {
-            if change["$patch"] == "delete" {
-                list.retain(|c| c["type"] != change["type"]);
-                continue;
-            }
-            match list.iter_mut().find(|c| c["type"] == change["type"]) {
-                Some(known) => change.as_object().expect("an object").iter().for_each(|(k, v)| known[k] = v.clone()),
-                None => list.push(change.clone()),
-            }
-        }
-        into["conditions"] = Value::Array(list);
-    }
-}
-
 #[async_trait]
 impl Cluster for FakeCluster {
     async fn objects(&self, _: &BoundPod, _: &Needs) -> Result<Objects, client::Error> {
@@ -128,12 +104,9 @@ impl Cluster for FakeCluster {
             return Err(client::Error::Interrupted("no answer".into()));
         }
         let changed = self.change(|pod| {
-            let mut status = pod["status"].take();
-            if status.is_null() {
-                status = json!({});
-            }
-            merge(&mut status, &patch["status"]);
-            pod["status"] = status;
+            let schema = api::schema::of("", "v1", "Pod").expect("pods have a schema");
+            machinery::patch::strategic(pod, patch.as_object().expect("an object"), &schema)
+                .expect("the patch applies");
         });
         if let Some(phase) = changed.as_ref().and_then(|p| p.status().phase.clone()) {
             self.phases.lock().push(phase);

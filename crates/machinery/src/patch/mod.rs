@@ -3,6 +3,7 @@
 //! (Server-side apply, the fourth, merges by ownership: see [`crate::managed`].) A patch that fails
 //! leaves the tree as it was. What comes out is checked and pruned by [`crate::decode::patched`].
 
+mod difference;
 mod json;
 mod merge;
 mod strategic;
@@ -15,7 +16,7 @@ use serde_json::{Map, Value};
 pub use json::JsonPatch;
 
 use crate::go;
-use crate::schema::Type;
+use crate::schema::{Shape, Type};
 use crate::status::{Result, Status};
 
 /// The most operations of a JSON patch.
@@ -39,6 +40,12 @@ pub fn merge(object: &mut Value, patch: &Map<String, Value>) {
 /// 400 and 422 for patches that cannot be applied, in upstream's words.
 pub fn strategic(object: &mut Value, patch: &Map<String, Value>, schema: &Type) -> Result<()> {
     strategic::apply(object, patch.clone(), schema.get())
+}
+
+/// The strategic merge patch that makes `before` into `after`; empty when they are the same. Neither has
+/// nulls, and lists of scalars that are merged have no scalar twice.
+pub fn difference(before: &Map<String, Value>, after: &Map<String, Value>, schema: &Type) -> Map<String, Value> {
+    difference::objects(before, after, Shape::Struct(schema.get()))
 }
 
 /// The body of a merge or strategic merge patch.

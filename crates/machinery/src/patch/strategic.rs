@@ -17,16 +17,16 @@ use crate::go;
 use crate::schema::{Merge, Shape, TypeRef};
 use crate::status::{Result, Status};
 
-const DIRECTIVE: &str = "$patch";
+pub(super) const DIRECTIVE: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";
-const DELETE_FROM: &str = "$deleteFromPrimitiveList";
-const SET_ORDER: &str = "$setElementOrder";
+pub(super) const DELETE_FROM: &str = "$deleteFromPrimitiveList";
+pub(super) const SET_ORDER: &str = "$setElementOrder";
 
 const BAD_PRIMITIVE_LIST: &str = "invalid patch format of primitive list";
 const BAD_RETAIN_KEYS: &str = "invalid patch format of retainKeys";
 const BAD_SET_ORDER: &str = "invalid patch format of setElementOrder list";
 
-type Object = Map<String, Value>;
+pub(super) type Object = Map<String, Value>;
 
 pub(super) fn apply(object: &mut Value, patch: Object, t: TypeRef<'_>) -> Result<()> {
     let original = object.as_object().cloned().unwrap_or_default();
@@ -36,18 +36,18 @@ pub(super) fn apply(object: &mut Value, patch: Object, t: TypeRef<'_>) -> Result
 
 /// How a field is merged.
 #[derive(Clone, Copy)]
-struct Rule<'t> {
-    shape: Shape<'t>,
-    merge: Merge,
-    key: Option<&'t str>,
+pub(super) struct Rule<'t> {
+    pub(super) shape: Shape<'t>,
+    pub(super) merge: Merge,
+    pub(super) key: Option<&'t str>,
 }
 
 impl Rule<'_> {
-    fn merges(self) -> bool {
+    pub(super) fn merges(self) -> bool {
         matches!(self.merge, Merge::Merge | Merge::MergeRetainKeys)
     }
 
-    fn element(&self) -> Shape<'_> {
+    pub(super) fn element(&self) -> Shape<'_> {
         match self.shape {
             Shape::List(element) => element.shape(),
             Shape::OrArray(t) => Shape::Struct(t),
@@ -56,7 +56,7 @@ impl Rule<'_> {
     }
 }
 
-fn rule<'t>(shape: Shape<'t>, name: &str) -> Rule<'t> {
+pub(super) fn rule<'t>(shape: Shape<'t>, name: &str) -> Rule<'t> {
     let plain = |shape| Rule { shape, merge: Merge::Default, key: None };
     match shape {
         Shape::Struct(t) | Shape::OrArray(t) | Shape::OrBool(t) | Shape::OrStrings(t) => {

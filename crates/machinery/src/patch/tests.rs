@@ -414,6 +414,60 @@ fn value() -> impl Strategy<Value = Value> {
     })
 }
 
+#[test]
+fn differences_name_what_is_gone() {
+    let c = |items: &[(&str, &str)]| -> Value {
+        json!({"containers": items.iter().map(|(n, i)| json!({"name": n, "image": i})).collect::<Vec<_>>()})
+    };
+    let order = "$setElementOrder/containers";
+    let table = [
+        (c(&[("a", "x")]), c(&[("a", "x")]), json!(null)),
+        (json!({}), c(&[("a", "x")]), c(&[("a", "x")])),
+        (c(&[("a", "x")]), json!({}), json!({"containers": null})),
+        (
+            c(&[("a", "x"), ("b", "y")]),
+            c(&[("b", "z")]),
+            json!({order: [{"name": "b"}],
+                "containers": [{"name": "b", "image": "z"}, {"$patch": "delete", "name": "a"}]}),
+        ),
+        (c(&[("a", "x"), ("b", "y")]), c(&[("b", "y"), ("a", "x")]), json!({order: [{"name": "b"}, {"name": "a"}]})),
+        // Items of one key can only be replaced together.
+        (
+            c(&[("a", "x"), ("a", "y")]),
+            c(&[("a", "y")]),
+            json!({"containers": [{"name": "a", "image": "y"}, {"$patch": "replace"}]}),
+        ),
+        (
+            c(&[("a", "x")]),
+            c(&[("a", "x"), ("a", "y")]),
+            json!({"containers": [{"name": "a", "image": "x"}, {"name": "a", "image": "y"}, {"$patch": "replace"}]}),
+        ),
+        (
+            json!({"volumes": [{"name": "v", "hostPath": "/"}]}),
+            json!({"volumes": [{"name": "v", "emptyDir": {"type": "t"}}]}),
+            json!({"$setElementOrder/volumes": [{"name": "v"}],
+                "volumes": [{"name": "v", "hostPath": null, "emptyDir": {"type": "t"}}]}),
+        ),
+        (
+            json!({"finalizers": ["a", "b"], "args": ["x", "y"], "labels": {"k": "1", "l": "2"}}),
+            json!({"finalizers": ["c", "b"], "args": ["y"], "labels": {"l": "2"}}),
+            json!({"$setElementOrder/finalizers": ["c", "b"], "$deleteFromPrimitiveList/finalizers": ["a"],
+                "finalizers": ["c"], "args": ["y"], "labels": {"k": null}}),
+        ),
+        (
+            json!({"selector": {"type": "a", "rolling": {"type": "b"}}, "strategy": {"type": "a"}}),
+            json!({"selector": {"type": "c"}, "strategy": {"rolling": {"type": "b"}}}),
+            json!({"selector": {"type": "c"}, "strategy": {"type": null, "rolling": {"type": "b"}}}),
+        ),
+    ];
+    for (before, after, wanted) in table {
+        let patch = difference(&as_map(json!({"spec": before})), &as_map(json!({"spec": after})), &web());
+        assert_eq!(patch.get("spec").unwrap_or(&Value::Null), &wanted, "{before} {after}");
+        let patch = patch.get("spec").cloned().unwrap_or_else(|| json!({}));
+        assert_eq!(applied(before, patch).expect("applies"), after);
+    }
+}
+
 /// Objects of the type: no nulls, keys unique.
 fn spec() -> impl Strategy<Value = Value> {
     let names = || proptest::sample::subsequence(vec!["a", "b", "c", "d"], 0..4).prop_shuffle();
@@ -448,6 +502,14 @@ proptest! {
     fn a_patch_applied_twice_is_applied_once(old in spec(), new in spec()) {
         let once = applied(old, new.clone()).expect("applies");
         prop_assert_eq!(applied(once.clone(), new).map_err(|e| e.message), Ok(once));
+    }
+
+    #[test]
+    fn a_difference_leads_from_one_to_the_other(old in spec(), new in spec()) {
+        let patch = difference(&as_map(json!({"spec": old})), &as_map(json!({"spec": new})), &web());
+        prop_assert_eq!(patch.is_empty(), old == new);
+        let patch = patch.get("spec").cloned().unwrap_or_else(|| json!({}));
+        prop_assert_eq!(applied(old, patch).map_err(|e| e.message), Ok(new));
     }
 
     #[test]
