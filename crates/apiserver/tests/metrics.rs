@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::Server;
+use futures::FutureExt;
 use pki::{Authority, Request};
 use serde_json::json;
 use stdx::clock::RealClock;
@@ -186,7 +187,12 @@ async fn what_nodes_and_pods_use_is_what_kubelets_tell_twice() {
         root.post("/api/v1/namespaces/default/pods", &pod).await.ok();
     }
     const API: &str = "/apis/metrics.k8s.io/v1beta1";
-    let nodes = root.get(&format!("{API}/nodes")).await.ok();
+    let uri = format!("{API}/nodes");
+    // One who goes away ends nothing, and all who ask meanwhile share one answer.
+    assert!(root.get(&uri).now_or_never().is_none(), "two samples take a while");
+    let all = futures::future::join_all((0..50).map(|_| root.get(&uri))).await;
+    assert!(all.into_iter().all(|answer| answer.ok()["items"].as_array().map(Vec::len) == Some(1)));
+    let nodes = root.get(&uri).await.ok();
     assert_eq!((&nodes["kind"], nodes["items"].as_array().map(Vec::len)), (&json!("NodeMetricsList"), Some(1)));
     let found = &nodes["items"][0];
     assert_eq!((&found["metadata"]["name"], &found["metadata"]["labels"]["size"]), (&json!("n1"), &json!("n1")));

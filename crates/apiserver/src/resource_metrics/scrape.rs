@@ -22,14 +22,24 @@ const PATH: &str = "/metrics/resource";
 const AT_ONCE: usize = 32;
 /// One that takes longer tells nothing.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The same for one that is not ready: most likely it is not there.
+const LITTLE_PATIENCE: Duration = Duration::from_secs(2);
 /// No longer answer is read: some hundred bytes for each container of a node.
 const LONGEST: usize = 8 << 20;
 
-/// What every node tells now.
-pub async fn every_node(server: &ApiServer) -> Sample {
+/// What the nodes tell now that are wanted. Those that are not ready are asked last: they may keep silent, and
+/// are not waited for long.
+pub async fn nodes(server: &ApiServer, is_wanted: impl Fn(&str) -> bool) -> Sample {
     let Some(nodes) = server.cachers.find("", "nodes") else { return Sample::default() };
-    let found: Vec<Arc<CachedObject>> = nodes.snapshot().objects().values().map(|slot| slot.object.clone()).collect();
-    let mut asked = stream::iter(found.into_iter().map(|node| one_node(server, node))).buffer_unordered(AT_ONCE);
+    let snapshot = nodes.snapshot();
+    let wanted = snapshot.objects().values().map(|slot| slot.object.clone()).filter(|o| is_wanted(o.name()));
+    let mut found: Vec<(bool, Arc<CachedObject>)> = wanted.map(|object| (is_ready(&object), object)).collect();
+    found.sort_by_key(|(is_ready, _)| !is_ready);
+    let ask = found.into_iter().map(|(is_ready, object)| {
+        let patience = if is_ready { PATIENCE } else { LITTLE_PATIENCE };
+        one_node(server, object, patience)
+    });
+    let mut asked = stream::iter(ask).buffer_unordered(AT_ONCE);
     let mut told = Sample::new();
     while let Some(one) = asked.next().await {
         told.extend(one);
@@ -37,11 +47,17 @@ pub async fn every_node(server: &ApiServer) -> Sample {
     told
 }
 
+fn is_ready(object: &CachedObject) -> bool {
+    let Ok(node) = object.value() else { return false };
+    let conditions = node["status"]["conditions"].as_array();
+    conditions.into_iter().flatten().any(|c| c["type"] == "Ready" && c["status"] == "True")
+}
+
 /// What a node tells, with its name.
-async fn one_node(server: &ApiServer, object: Arc<CachedObject>) -> Option<(String, NodeSample)> {
+async fn one_node(server: &ApiServer, object: Arc<CachedObject>, patience: Duration) -> Option<(String, NodeSample)> {
     let name = object.name().to_owned();
     let node = object.value().ok()?;
-    match server.clock.timeout(PATIENCE, Box::pin(node_sample(server, &name, &node))).await {
+    match server.clock.timeout(patience, Box::pin(node_sample(server, &name, &node))).await {
         Ok(Ok(sample)) => Some((name, sample)),
         Ok(Err(why)) => {
             tracing::debug!(node = name, why, "what is used on a node is not known");

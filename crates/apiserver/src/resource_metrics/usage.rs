@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 
 use stdx::metrics::read::Sample as Line;
 
+/// What is younger, in milliseconds, is counted from its start also where nothing was known before.
+const YOUNGEST: i64 = 15_000;
+
 /// What the nodes told at one time, by name.
 pub type Sample = BTreeMap<String, NodeSample>;
 
@@ -113,20 +116,22 @@ pub struct Usage {
     pub pods: BTreeMap<PodName, PodUsage>,
 }
 
-/// What was used between two samples. What was not there before is counted from its start; what cannot be
-/// counted is left out, and so is a pod of which one container cannot.
+/// What was used between two samples. What has begun since the earlier one, or a moment ago, is counted from
+/// its start; what cannot be counted is left out, and so is a pod of which one container cannot.
 pub fn difference(before: &Sample, now: &Sample) -> Usage {
     let mut out = Usage::default();
     for (name, node) in now {
         let earlier = before.get(name);
-        if let Some((point, window, used)) = node.node.and_then(|p| between(earlier.and_then(|e| e.node), p)) {
+        let known = earlier.and_then(|e| e.node);
+        let since = known.map(|point| point.at);
+        if let Some((point, window, used)) = node.node.and_then(|p| between(known, since, p)) {
             out.nodes.insert(name.clone(), NodeUsage { at: point.at, window, used });
         }
         for (pod, containers) in &node.pods {
             let known = earlier.and_then(|e| e.pods.get(pod));
             let of = |(name, point): (&String, &Point)| {
                 let known = known.and_then(|k| k.get(name)).copied();
-                Some((name.clone(), between(known, *point)?))
+                Some((name.clone(), between(known, since, *point)?))
             };
             let Some(all) = containers.iter().map(of).collect::<Option<BTreeMap<_, _>>>() else { continue };
             // All were told at one time; the shortest window is the one of which all are known.
@@ -143,19 +148,27 @@ pub fn difference(before: &Sample, now: &Sample) -> Usage {
     out
 }
 
-fn between(before: Option<Point>, now: Point) -> Option<(Point, i64, Used)> {
-    // One that was started again counts from nought.
-    let same = |b: &Point| b.started == now.started && b.cpu <= now.cpu && b.at < now.at;
-    let begun = || {
-        let at = (now.started * 1000.0) as i64;
-        (now.started > 0.0 && at < now.at).then_some(Point { at, cpu: 0.0, ..now })
-    };
-    let before = before.filter(same).or_else(begun)?;
+/// What was used since `before`, or since its start. `since` is the time of its node's earlier sample.
+fn between(before: Option<Point>, since: Option<i64>, now: Point) -> Option<(Point, i64, Used)> {
+    let before = before.filter(|b| is_base(b, &now)).or_else(|| begun(since, now))?;
     let window = now.at - before.at;
     let cpu = (now.cpu - before.cpu) / (window as f64 / 1000.0) * 1e9;
     let valid = cpu.is_finite() && now.memory.is_finite() && now.memory >= 0.0;
     // In range: what is larger is no machine's.
     valid.then(|| (now, window, Used { cpu: cpu.round() as u64, memory: now.memory as u64 }))
+}
+
+/// One that was started again counts from nought.
+fn is_base(before: &Point, now: &Point) -> bool {
+    before.started == now.started && before.cpu <= now.cpu && before.at < now.at
+}
+
+/// The point where it began: all that it used is of the time since. `None` for what began long ago, whose
+/// average would be that of its life.
+fn begun(since: Option<i64>, now: Point) -> Option<Point> {
+    let at = (now.started * 1000.0) as i64;
+    let is_new = now.at - at < YOUNGEST || since.is_some_and(|since| since <= at);
+    (now.started > 0.0 && at < now.at && is_new).then_some(Point { at, cpu: 0.0, ..now })
 }
 
 #[cfg(test)]
@@ -213,6 +226,20 @@ mod tests {
         let nan = f64::NAN;
         let none = Sample::default();
         let before = sample(10_000, 1.0, &[("a", 5.0, 1.0, 1.0)]);
+        let (day, long_before) = (86_400_000, sample(86_300_000, 1.0, &[]));
+        for (before, started, want) in [
+            // An hour's work of a day ago is not what it uses now.
+            (&none, 1.0, None),
+            (&long_before, 1.0, None),
+            (&long_before, 86_299.0, None),
+            // It began since the sample before.
+            (&long_before, 86_360.0, Some(40_000)),
+            (&none, 86_360.0, None),
+            (&none, 86_390.0, Some(10_000)),
+        ] {
+            let found = difference(before, &sample(day, 2.0, &[("a", 2.0, 9.0, started)]));
+            assert_eq!(pod(&found).map(|(window, _)| window), want, "{started}");
+        }
         for (before, container, want) in [
             // Seen for the first time, two seconds old.
             (&none, ("a", 1.0, 9.0, 18.0), Some((2000, 500_000_000))),

@@ -123,11 +123,12 @@ impl Handler for Server {
         let server = self.clone();
         Box::pin(async move {
             let request = request.into_parts().0;
-            let clock = server.clock.clone();
-            let (done, began) =
-                (node::count(&server.about.ctx.metrics, &request.method, request.uri.path()), clock.now());
-            let response = server.answer(request).await;
-            done(clock.now().since(began));
+            let metrics = &server.about.ctx.metrics;
+            let counted = node::InFlight::begin(metrics, &server.clock, &request.method, request.uri.path());
+            let mut response = server.answer(request).await;
+            if counted.is_stream {
+                response = response.map(|body| transport::holding(body, counted));
+            }
             Ok(response)
         })
     }

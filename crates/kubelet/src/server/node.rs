@@ -7,7 +7,8 @@ use std::sync::Arc;
 use http::{HeaderValue, Method, StatusCode};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use stdx::metrics::{MEDIA_TYPE, Page, Type};
+use stdx::clock::{Instant, SharedClock};
+use stdx::metrics::{Gauge, Histogram, MEDIA_TYPE, Page, Type};
 use transport::Response;
 
 use super::{Server, node_logs, query, stat_pages, text};
@@ -290,40 +291,64 @@ async fn checkpoint(server: &Server, namespace: &str, pod: &str, container: &str
     }
 }
 
-/// Counts a request that begins; what it gives is told when the request ends.
-pub fn count(metrics: &Metrics, method: &Method, path: &str) -> impl Fn(std::time::Duration) + use<> {
-    const KNOWN: [&str; 17] = [
-        "attach",
-        "checkpoint",
-        "configz",
-        "containerLogs",
-        "exec",
-        "healthz",
-        "logs",
-        "metrics",
-        "metrics/cadvisor",
-        "metrics/probes",
-        "metrics/resource",
-        "pods",
-        "portForward",
-        "run",
-        "runningpods",
-        "stats",
-        "cri",
-    ];
-    let path = path.trim_matches('/');
-    let first = path.split('/').next().unwrap_or_default();
-    let known = KNOWN.iter().find(|k| **k == path).or_else(|| KNOWN.iter().find(|k| **k == first));
-    let method = if [Method::GET, Method::POST].contains(method) { method.to_string() } else { "other".to_owned() };
-    let is_long = ["attach", "containerLogs", "exec", "portForward", "run"].contains(&first);
-    let labels = [method, known.copied().unwrap_or("other").to_owned(), "readwrite".to_owned(), is_long.to_string()];
-    let (total, duration, running) =
-        (metrics.http_requests.clone(), metrics.http_duration.clone(), metrics.http_inflight.clone());
-    running.add(&labels.each_ref().map(String::as_str), 1.0);
-    total.inc(&labels.each_ref().map(String::as_str));
-    move |took| {
-        let labels = labels.each_ref().map(String::as_str);
-        running.add(&labels, -1.0);
-        duration.took(&labels, took);
+/// A request that is being answered: it is counted as such for as long as this lives, also where whoever
+/// asked goes away in the middle.
+pub struct InFlight {
+    labels: [String; 4],
+    running: Gauge,
+    duration: Histogram,
+    clock: SharedClock,
+    began: Instant,
+    /// What is answered is made while it is being sent.
+    pub is_stream: bool,
+}
+
+impl InFlight {
+    /// Counts a request that begins.
+    pub fn begin(metrics: &Metrics, clock: &SharedClock, method: &Method, path: &str) -> Self {
+        const KNOWN: [&str; 17] = [
+            "attach",
+            "checkpoint",
+            "configz",
+            "containerLogs",
+            "exec",
+            "healthz",
+            "logs",
+            "metrics",
+            "metrics/cadvisor",
+            "metrics/probes",
+            "metrics/resource",
+            "pods",
+            "portForward",
+            "run",
+            "runningpods",
+            "stats",
+            "cri",
+        ];
+        let path = path.trim_matches('/');
+        let first = path.split('/').next().unwrap_or_default();
+        let known = KNOWN.iter().find(|k| **k == path).or_else(|| KNOWN.iter().find(|k| **k == first));
+        let method = if [Method::GET, Method::POST].contains(method) { method.to_string() } else { "other".to_owned() };
+        let is_long = ["attach", "containerLogs", "exec", "portForward", "run"].contains(&first);
+        let labels =
+            [method, known.copied().unwrap_or("other").to_owned(), "readwrite".to_owned(), is_long.to_string()];
+        metrics.http_inflight.add(&labels.each_ref().map(String::as_str), 1.0);
+        metrics.http_requests.inc(&labels.each_ref().map(String::as_str));
+        Self {
+            labels,
+            running: metrics.http_inflight.clone(),
+            duration: metrics.http_duration.clone(),
+            clock: clock.clone(),
+            began: clock.now(),
+            is_stream: ["containerLogs", "logs"].contains(&first),
+        }
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        let labels = self.labels.each_ref().map(String::as_str);
+        self.running.add(&labels, -1.0);
+        self.duration.took(&labels, self.clock.now().since(self.began));
     }
 }

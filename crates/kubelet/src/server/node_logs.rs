@@ -9,7 +9,6 @@ use std::path::Path;
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
 use rustix::fs::{FileType, Mode, OFlags};
-use tokio::sync::mpsc;
 use transport::Response;
 
 use super::text;
@@ -18,8 +17,6 @@ use crate::volume::beneath::Dir;
 
 /// So much is read at a time.
 const PIECE: usize = 64 << 10;
-/// Pieces that wait to be sent; at the bound reading waits.
-const PIECES: usize = 4;
 /// Names that are listed of one folder.
 const MAX_NAMES: usize = 10_000;
 
@@ -87,28 +84,29 @@ fn find(root: &Path, path: &str) -> io::Result<Found> {
     }
 }
 
+/// Reads a piece when the one before it is on its way: a reader that stands still holds a descriptor, and no
+/// thread.
 fn send(file: File, length: u64) -> Response {
-    let (pieces, body) = mpsc::channel::<Bytes>(PIECES);
-    tokio::task::spawn_blocking(move || {
-        let mut file = file.take(length);
-        let mut left = length;
-        while left > 0 {
-            let mut piece = vec![0; PIECE];
-            let read = match file.read(&mut piece) {
-                Ok(0) => break,
-                Ok(read) => read,
-                Err(error) => return tracing::warn!(%error, "a log of the node could not be read to its end"),
-            };
-            piece.truncate(read);
-            left = left.saturating_sub(read as u64);
-            // Who asked may have gone.
-            if pieces.blocking_send(piece.into()).is_err() {
-                return;
-            }
+    let pieces = futures::stream::unfold((file, length), |(mut file, left)| async move {
+        if left == 0 {
+            return None;
         }
+        let read = move || {
+            let mut piece = Vec::with_capacity(PIECE);
+            (&mut file).take(left.min(PIECE as u64)).read_to_end(&mut piece).map(|_| (file, piece))
+        };
+        let (file, piece) = match blocking(read).await.and_then(|read| read) {
+            Ok((_, piece)) if piece.is_empty() => return None,
+            Ok(read) => read,
+            Err(error) => {
+                tracing::warn!(%error, "a log of the node could not be read to its end");
+                return None;
+            }
+        };
+        let left = left.saturating_sub(piece.len() as u64);
+        Some((Ok(Bytes::from(piece)), (file, left)))
     });
-    let frames = futures::stream::unfold(body, |mut body| async move { Some((Ok(body.recv().await?), body)) });
-    Response::new(transport::stream(frames))
+    Response::new(transport::stream(pieces))
 }
 
 fn listing(names: &[(String, bool)]) -> String {
@@ -172,5 +170,22 @@ mod tests {
         {
             assert_eq!(get(&root, path).await.0, 404, "{path}");
         }
+    }
+
+    #[tokio::test]
+    async fn readers_that_stand_still_hold_no_thread() {
+        let dir = tempfile::tempdir().expect("a directory");
+        std::fs::write(dir.path().join("long"), "x".repeat(4 << 20)).expect("written");
+        // As many as there may be blocking threads.
+        let mut bodies = Vec::new();
+        for _ in 0..512 {
+            let mut body = answer(dir.path(), "long").await.into_body();
+            let first = body.frame().await.expect("a frame").expect("read").into_data().expect("data");
+            assert_eq!(first.len(), PIECE);
+            bodies.push(body);
+        }
+        assert_eq!(blocking(|| 1).await.expect("a thread is free"), 1);
+        let rest = bodies.remove(0).collect().await.expect("read").to_bytes();
+        assert_eq!(rest.len(), (4 << 20) - PIECE);
     }
 }

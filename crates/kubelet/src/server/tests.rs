@@ -378,3 +378,22 @@ async fn a_runtime_that_cannot_checkpoint_says_so() {
     // It is asked for by POST only.
     assert_eq!(bench.get("/checkpoint/ns/p/c").await.0, 403);
 }
+
+#[test]
+fn a_request_is_in_flight_until_it_is_dropped() {
+    let clock: stdx::clock::SharedClock =
+        std::sync::Arc::new(stdx::clock::ManualClock::new(jiff::Timestamp::UNIX_EPOCH));
+    let metrics = crate::metrics::Metrics::default();
+    let shown = || {
+        let page = metrics.registry.page();
+        let of = |name: &str| {
+            page.lines().find(|l| l.starts_with(name)).and_then(|l| l.rsplit(' ').next()).map(str::to_owned)
+        };
+        (of("kubelet_http_inflight_requests{"), of("kubelet_http_requests_duration_seconds_count{"))
+    };
+    let one = super::node::InFlight::begin(&metrics, &clock, &http::Method::GET, "/containerLogs/ns/p/c");
+    assert!(one.is_stream);
+    assert_eq!(shown(), (Some("1".into()), None));
+    drop(one);
+    assert_eq!(shown(), (Some("0".into()), Some("1".into())));
+}

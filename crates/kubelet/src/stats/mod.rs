@@ -37,6 +37,8 @@ use numbers::{Detail, Numbers};
 
 /// What was gathered is good for so long.
 const FRESH: Duration = Duration::from_secs(1);
+/// What was gathered longer ago is no base for a rate.
+const LONGEST: Duration = Duration::from_secs(120);
 
 /// One cgroup.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -108,8 +110,9 @@ impl Stats {
         if let Some(known) = last.as_ref().filter(|g| now.since(g.when) < FRESH && g.detail >= detail) {
             return Ok(known.clone());
         }
-        // One that is fresh, but has too little detail, is no base for a rate.
-        let before = last.as_ref().filter(|g| now.since(g.when) >= FRESH).cloned();
+        // One that is fresh, but has too little detail, is no base for a rate; neither is one of long ago,
+        // whose rate would be that of hours.
+        let before = last.as_ref().filter(|g| (FRESH..LONGEST).contains(&now.since(g.when))).cloned();
         let (root, cgroups, at) = (self.root.clone(), self.cgroups.clone(), self.clock.wall());
         let work = move || Gathering { root, cgroups, before, at, when: now, detail }.run(views);
         let found = Arc::new(blocking(work).await?);

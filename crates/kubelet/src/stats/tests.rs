@@ -95,6 +95,18 @@ async fn a_cgroup_is_read_once_a_second_and_its_rate_is_the_difference() {
 }
 
 #[tokio::test]
+async fn a_base_of_long_ago_is_none() {
+    let bench = Bench::new(false);
+    bench.gather(Detail::Usage).await;
+    bench.use_up(9_000_000_000, 300);
+    bench.clock.advance(LONGEST);
+    assert_eq!(bench.gather(Detail::Usage).await.pods[0].containers[0].measured.rate, None);
+    bench.use_up(10_000_000_000, 500);
+    bench.clock.advance(Duration::from_secs(10));
+    assert_eq!(bench.gather(Detail::Usage).await.pods[0].containers[0].measured.rate, Some(100_000_000));
+}
+
+#[tokio::test]
 async fn the_network_is_the_pods_own() {
     let own = Bench::new(false).gather(Detail::Usage).await;
     let interfaces = own.pods[0].interfaces.as_ref().expect("interfaces");
