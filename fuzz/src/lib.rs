@@ -14,12 +14,14 @@ use machinery::schema::Type;
 use machinery::structural::Structural;
 use machinery::{encode, fields, labels, managed, proto, quantity, time, yaml};
 use serde_json::{Value, json};
+use transport::spdy::frame::{Decoder, Encoder, PIECE};
+use transport::websocket::Said;
 
 /// A reader under its name.
 pub type Entry = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const ALL: [Entry; 11] = [
+pub const ALL: [Entry; 13] = [
     ("json", json),
     ("yaml", yaml),
     ("protobuf", protobuf),
@@ -31,6 +33,8 @@ pub const ALL: [Entry; 11] = [
     ("request", request),
     ("schema", schema),
     ("rule", rule),
+    ("spdy", spdy),
+    ("channels", channels),
 ];
 
 /// Types with everything there is: structs, lists, maps, numbers, times, quantities, raw JSON.
@@ -239,4 +243,41 @@ pub fn rule(data: &[u8]) {
     let variables = [decl.read(&object).ok()];
     let outcome = program.run(&variables, LIMIT);
     assert!(outcome.cost <= LIMIT || outcome.value.is_err(), "{text} went on");
+}
+
+/// Frames of SPDY, in packets of any size: the first byte says which.
+pub fn spdy(data: &[u8]) {
+    let Some((first, rest)) = data.split_first() else { return };
+    let (mut decoder, mut encoder) = (Decoder::default(), Encoder::default());
+    let mut input = bytes::BytesMut::new();
+    for packet in rest.chunks(usize::from(*first) + 1) {
+        input.extend_from_slice(packet);
+        loop {
+            match decoder.next(&mut input) {
+                Ok(Some(frame)) => {
+                    if let transport::spdy::frame::Frame::Data { bytes, .. } = &frame {
+                        assert!(bytes.len() <= PIECE, "{} bytes at once", bytes.len());
+                    }
+                    // What was understood can be said.
+                    encoder.write(&frame, &mut Vec::new()).unwrap_or_else(|why| panic!("{why}: {frame:?}"));
+                }
+                Ok(None) => break,
+                Err(_) => return,
+            }
+        }
+        assert!(input.len() <= 128 * 1024, "{} bytes wait", input.len());
+    }
+}
+
+/// Messages of a WebSocket that carry channels.
+pub fn channels(data: &[u8]) {
+    for protocol in transport::channels::ALL {
+        let Some(spoken) = transport::channels::Spoken::of(protocol) else { continue };
+        for said in [Said::Binary(data.to_vec().into()), Said::Text(data.to_vec().into())] {
+            if let Ok(Some(transport::channels::Heard::Data(channel @ 0..10, bytes))) = spoken.read(said) {
+                let again = spoken.read(spoken.write(channel, &bytes));
+                assert_eq!(again, Ok(Some(transport::channels::Heard::Data(channel, bytes))), "{protocol}");
+            }
+        }
+    }
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use common::Server;
 use futures::future::BoxFuture;
 use kinds::User;
+use parking_lot::Mutex;
 use pki::{Authority, Request};
 use serde_json::{Value, json};
 use stdx::shutdown::Stage;
@@ -22,11 +23,16 @@ const SPACE: &str = "/api/v1/namespaces/default";
 
 /// Addresses of the cluster that are played by sockets of this test.
 #[derive(Default)]
-struct Plays(HashMap<String, String>);
+struct Plays {
+    sockets: HashMap<String, String>,
+    /// Every address that was dialled.
+    dialled: Arc<Mutex<Vec<String>>>,
+}
 
 impl Dialer for Plays {
     fn dial(&self, address: &str) -> BoxFuture<'static, std::io::Result<TcpStream>> {
-        match self.0.get(address) {
+        self.dialled.lock().push(address.to_owned());
+        match self.sockets.get(address) {
             Some(real) => Tcp.dial(real),
             None if address.starts_with("127.") => Tcp.dial(address),
             None => Box::pin(async { Err(std::io::Error::from(std::io::ErrorKind::ConnectionRefused)) }),
@@ -64,7 +70,20 @@ async fn play(mut io: impl AsyncRead + AsyncWrite + Unpin, told: mpsc::Sender<St
         }
         return;
     }
+    if path.starts_with("/attach/default/two") {
+        // It refuses, and listens on.
+        io.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno").await.ok();
+        let more = head(&mut io).await;
+        if !more.is_empty() {
+            told.try_send(more).ok();
+        }
+        return;
+    }
     let text = match path.as_str() {
+        path if path.starts_with("/exec/default/two") || path == "/astray" => {
+            answer("302 Found", "Location: http://10.9.9.9:8080/stolen\r\n", "")
+        }
+        path if path.starts_with("/portForward/default/two") => answer("200 OK", "", "no stream"),
         "/moved" => answer("302 Found", "Location: /there\r\n", ""),
         "/elsewhere" => answer("302 Found", "Location: http://127.0.0.1:1/\r\nAccess-Control-Allow-Origin: *\r\n", ""),
         path if path.starts_with("/attach") => answer("404 Not Found", "", "404 page not found\n"),
@@ -80,6 +99,7 @@ struct World {
     authority: Authority,
     /// What the played servers were asked.
     heads: mpsc::Receiver<String>,
+    dialled: Arc<Mutex<Vec<String>>>,
     address: String,
     serving: Stage,
 }
@@ -125,7 +145,9 @@ async fn world(kubelet: &str) -> World {
     let shown = Identity::from_pem(issued.certificate.as_bytes(), issued.key.as_bytes()).expect("identity");
     let client = tls::client(&clock, roots.clone(), Some(shown)).expect("TLS");
     let plays = [("10.9.9.9:8080", &pod_address), ("10.9.9.9:80", &pod_address)];
-    let plays = Plays(plays.into_iter().map(|(a, b)| (a.to_owned(), b.clone())).collect());
+    let sockets = plays.into_iter().map(|(a, b)| (a.to_owned(), b.clone())).collect();
+    let plays = Plays { sockets, ..Plays::default() };
+    let dialled = plays.dialled.clone();
     let server = Server::start_with(|config| {
         config.client_ca = Some(roots.into());
         config.kubelet_client = Some(Arc::new(client));
@@ -161,7 +183,7 @@ async fn world(kubelet: &str) -> World {
     let config = tls::server(&server.clock, own).expect("TLS");
     let (api, stage) = (server.api.clone(), serving.clone());
     serving.spawn(async move { drop(api.serve(listener, config, &stage).await) });
-    World { server, authority, heads, address, serving }
+    World { server, authority, heads, dialled, address, serving }
 }
 
 impl World {
@@ -338,4 +360,80 @@ async fn requests_are_passed_on_to_pods_services_and_nodes() {
     io.write_all(b"x").await.expect("written");
     io.flush().await.expect("written");
     assert_eq!(io.read_u8().await.expect("read"), b'X');
+}
+
+/// An upgrade that the kubelet refuses leaves nothing behind on which a client could speak to it as the API
+/// server does.
+#[tokio::test]
+async fn cve_2018_1002105_a_refused_upgrade_is_no_way_to_the_kubelet() {
+    let mut world = world("n1").await;
+    let path = format!("{SPACE}/pods/two/attach?container=a&stdout=1");
+    let (answer, mut io) = world.raw(&admin(), "POST", &path, SPDY).await;
+    assert!(answer.starts_with("HTTP/1.1 404 "), "{answer}");
+    let stolen = b"GET /runningpods/ HTTP/1.1\r\nHost: kubernetes\r\nConnection: close\r\n\r\n";
+    io.write_all(stolen).await.expect("sent");
+    io.flush().await.expect("sent");
+    let mut rest = Vec::new();
+    io.read_to_end(&mut rest).await.ok();
+    // The server answers it itself, in the name of who asks.
+    let rest = String::from_utf8_lossy(&rest).into_owned();
+    assert!(rest.contains("HTTP/1.1 404 ") && rest.contains("could not find the requested resource"), "{rest}");
+    let asked = world.heads.recv().await.expect("asked");
+    assert!(asked.starts_with("POST /attach/default/two/a"), "{asked}");
+    assert!(world.heads.try_recv().is_err(), "the kubelet heard more");
+}
+
+/// A kubelet that sends us elsewhere (with our credentials) is not obeyed, nor is its word passed on.
+#[tokio::test]
+async fn cve_2020_8559_no_redirection_is_followed() {
+    let mut world = world("n1").await;
+    for (path, code) in [
+        ("pods/two/exec?container=a&command=x&stdout=1", 502),
+        ("pods/two/portforward", 502),
+        ("../../nodes/n1/proxy/astray", 302),
+    ] {
+        let path = match path.strip_prefix("../../") {
+            Some(path) => format!("/api/v1/{path}"),
+            None => format!("{SPACE}/{path}"),
+        };
+        let (answer, _) = world.raw(&admin(), "POST", &path, SPDY).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {code} ")), "{path}: {answer}");
+        assert!(code == 302 || !answer.to_lowercase().contains("location"), "{answer}");
+        assert!(!world.heads.recv().await.expect("asked").contains("stolen"));
+        assert!(world.heads.try_recv().is_err(), "{path}: somebody else was asked");
+    }
+    assert!(!world.dialled.lock().iter().any(|address| address.contains("10.9.9.9")));
+}
+
+/// What is looked at is what is dialled: no name is resolved twice, for none is resolved.
+#[tokio::test]
+async fn cve_2020_8562_no_name_leads_to_an_address_that_is_not_allowed() {
+    let world = world("n1").await;
+    let node = |name: &str, kind: &str, address: &str| json!({"metadata": {"name": name}, "status": {"addresses": [{"type": kind, "address": address}]}});
+    for (name, kind, address) in [
+        ("named", "Hostname", "localhost"),
+        ("metadata", "InternalIP", "169.254.169.254"),
+        ("mapped", "InternalIP", "::ffff:127.0.0.1"),
+    ] {
+        world.server.root.post("/api/v1/nodes", &node(name, kind, address)).await.ok();
+        let answer = world.server.root.get(&format!("/api/v1/nodes/{name}:8080/proxy/")).await;
+        assert_eq!((answer.code, answer.json()["message"].as_str()), (400, Some("address not allowed")), "{address}");
+    }
+    assert_eq!(world.dialled.lock().len(), 0, "{:?}", world.dialled.lock());
+}
+
+/// Who may say where a Node is gets nobody to speak to what is there: it must prove that it is the Node.
+#[tokio::test]
+async fn cve_2022_3294_a_nodes_address_is_not_its_identity() {
+    let mut world = world("n2").await;
+    let root = world.server.root.clone();
+    assert_eq!(root.get("/api/v1/nodes/n1/proxy/healthz").await.code, 503);
+    assert_eq!(root.get(&format!("{SPACE}/pods/p/log")).await.code, 500);
+    for path in ["pods/p/exec?command=x&stdout=1", "pods/p/attach?stdout=1", "pods/p/portforward?ports=80"] {
+        for (method, headers) in [("POST", SPDY), ("GET", SOCKET)] {
+            let (answer, _) = world.raw(&admin(), method, &format!("{SPACE}/{path}"), headers).await;
+            assert!(answer.starts_with("HTTP/1.1 500 "), "{method} {path}: {answer}");
+        }
+    }
+    assert!(world.heads.try_recv().is_err(), "it was told something");
 }

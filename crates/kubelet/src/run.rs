@@ -79,6 +79,8 @@ pub struct Options {
     pub address: Option<SocketAddr>,
     /// For serving; must ask for client certificates.
     pub serving: Option<rustls::ServerConfig>,
+    /// How long a stream may carry nothing.
+    pub stream_idle: Duration,
     /// Who signs certificates of clients that are believed.
     pub client_ca: Option<transport::trust::Trust>,
     pub cluster_dns: Vec<String>,
@@ -142,6 +144,7 @@ impl Default for Options {
             runtime_endpoint: "unix:///run/containerd/containerd.sock".into(),
             address: None,
             serving: None,
+            stream_idle: Duration::from_secs(4 * 3600),
             client_ca: None,
             cluster_dns: Vec::new(),
             cluster_domain: "cluster.local".into(),
@@ -617,7 +620,9 @@ async fn listen(
         clock: clock.clone(),
         log_root: options.log_dir.clone(),
         stage: stage.clone(),
+        runtime: about.ctx.runtime.clone(),
         about: Arc::new(about),
+        stream_idle: options.stream_idle,
     };
     let limits = transport::serve::Limits::default();
     transport::serve::serve(listener, tls, Arc::new(server), limits, clock.clone(), stage).await.map_err(failed)

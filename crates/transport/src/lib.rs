@@ -19,6 +19,8 @@
 //!   a_stream_that_is_open_keeps_its_connection]
 //! * What a connection says in one turn leaves in one write, in order. [src/gather.rs:
 //!   a_turn_leaves_in_one_write; src/gather.rs: what_the_other_end_has_no_room_for_waits_and_comes_in_order]
+//! * A stream that nobody says anything on, or of which one end is gone, ends. [src/splice.rs:
+//!   what_is_silent_is_ended; src/websocket/both_ways.rs: a_client_that_is_gone_is_found_out]
 //! * An answer that nobody reads is dropped with all that it holds. [tests/idle.rs:
 //!   an_answer_that_nobody_reads_is_dropped_and_its_slot_freed]
 
@@ -30,12 +32,15 @@ use bytes::Bytes;
 use http_body::Body as _;
 use http_body_util::BodyExt;
 
+pub mod channels;
 pub mod dial;
 pub mod files;
 mod gather;
 mod leftover;
 pub mod once;
 pub mod serve;
+pub mod spdy;
+pub mod splice;
 pub mod time;
 pub mod tls;
 pub mod trust;

@@ -18,11 +18,12 @@ use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use stdx::{ClockExt, SharedClock};
-use tokio::io::{AsyncRead, AsyncWrite, copy_bidirectional};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use crate::dial::chain;
+use crate::splice::{self, Patience};
 use crate::websocket::Takeover;
 use crate::{Error, Request, Response};
 
@@ -129,16 +130,27 @@ pub fn upgraded(client: &Takeover, response: &mut Response) -> Option<Spliced> {
     Some(Spliced { client: client.clone(), server })
 }
 
+/// The connection below a response that says 101: what was asked for is spoken on it from now on.
+///
+/// # Errors
+/// For any other response, and when the connection is broken.
+pub async fn taken(response: &mut Response) -> Result<Box<dyn Io>, Error> {
+    let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+    let server = response.extensions_mut().remove::<OnUpgrade>().filter(|_| switched);
+    let server = server.ok_or_else(|| Error::Invalid(format!("not switched: {}", response.status())))?;
+    let connection = server.await.map_err(|error| Error::Broken(chain(&error)))?;
+    Ok(Box::new(TokioIo::new(connection)))
+}
+
 impl Spliced {
-    /// Carries bytes both ways until both ends are done or one breaks. Until then the client's connection
-    /// counts among the server's.
-    pub async fn run(self) {
+    /// Carries bytes both ways until both ends are done, one breaks, or both are silent for too long. Until
+    /// then the client's connection counts among the server's.
+    pub async fn run(self, patience: Patience, clock: &SharedClock) {
         let (client, server) = match futures::future::try_join(self.client.connection(), self.server).await {
             Ok(both) => both,
             Err(error) => return tracing::debug!(%error, "a connection was not handed over"),
         };
-        let (mut client, mut server) = (TokioIo::new(client), TokioIo::new(server));
-        if let Err(error) = copy_bidirectional(&mut client, &mut server).await {
+        if let Err(error) = splice::run(TokioIo::new(client), TokioIo::new(server), patience, clock).await {
             tracing::debug!(%error, "a connection that was passed on did not end in order");
         }
     }

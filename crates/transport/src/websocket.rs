@@ -1,8 +1,11 @@
-//! WebSocket on the server's side: a request of HTTP/1.1 becomes a connection of messages, sent one way.
+//! WebSocket on the server's side: a request of HTTP/1.1 becomes a connection of messages, sent one way
+//! here and both ways in `both_ways`.
 //!
 //! ```text
 //!  GET, Connection: Upgrade, Upgrade: websocket  ──►  101, then messages until they or the client end
 //! ```
+
+pub mod both_ways;
 
 use std::any::Any;
 use std::pin::pin;
@@ -55,6 +58,10 @@ pub(crate) struct Kept(Arc<Mutex<Vec<Box<dyn Any + Send>>>>);
 impl Kept {
     pub(crate) fn keep(&self, thing: Box<dyn Any + Send>) {
         self.0.lock().push(thing);
+    }
+
+    pub(crate) fn let_go(&self) {
+        self.0.lock().clear();
     }
 }
 
@@ -173,7 +180,7 @@ pub async fn send(takeover: Takeover, messages: impl Stream<Item = Said>, clock:
         Ok(connection) => speak(TokioIo::new(connection), messages, &clock, patience).await,
         Err(error) => tracing::debug!(%error, "a connection was not handed over"),
     }
-    kept.0.lock().clear();
+    kept.let_go();
 }
 
 async fn speak<I>(connection: I, messages: impl Stream<Item = Said>, clock: &SharedClock, patience: Duration)

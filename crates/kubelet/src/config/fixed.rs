@@ -79,7 +79,6 @@ const FIXED: &[(&str, &[&str])] = &[
     ("shutdownGracePeriodByPodPriority", &[""]),
     ("shutdownGracePeriodCriticalPods", &["0s"]),
     ("singleProcessOOMKill", &[]),
-    ("streamingConnectionIdleTimeout", &["0s", "4h"]),
     ("syncFrequency", &["0s", "1m"]),
     ("systemCgroups", &[""]),
     ("systemReserved", &[""]),

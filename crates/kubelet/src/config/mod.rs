@@ -56,6 +56,7 @@ pub struct FileConfig {
     pub static_pod_url: Option<String>,
     /// `name:value`.
     pub static_pod_url_headers: Vec<String>,
+    pub streaming_connection_idle_timeout: Option<Duration>,
     pub tls_cert_file: Option<PathBuf>,
     pub tls_private_key_file: Option<PathBuf>,
 }
@@ -115,6 +116,7 @@ pub fn parse(text: &[u8]) -> Result<FileConfig, String> {
         static_pod_path: file.path("staticPodPath")?,
         static_pod_url: file.text("staticPodURL")?,
         static_pod_url_headers: headers(&mut file)?,
+        streaming_connection_idle_timeout: file.duration("streamingConnectionIdleTimeout")?,
         tls_cert_file: file.path("tlsCertFile")?,
         tls_private_key_file: file.path("tlsPrivateKeyFile")?,
     };

@@ -45,6 +45,7 @@ serializeImagePulls: false
 staticPodPath: /manifests
 staticPodURL: https://example.org/pods
 staticPodURLHeader: {X-Token: [a, b]}
+streamingConnectionIdleTimeout: 2h
 tlsCertFile: /crt
 tlsPrivateKeyFile: /key
 ";
@@ -90,6 +91,7 @@ tlsPrivateKeyFile: /key
         static_pod_path: Some("/manifests".into()),
         static_pod_url: Some("https://example.org/pods".into()),
         static_pod_url_headers: vec!["X-Token:a".into(), "X-Token:b".into()],
+        streaming_connection_idle_timeout: Some(Duration::from_secs(7200)),
         tls_cert_file: Some("/crt".into()),
         tls_private_key_file: Some("/key".into()),
     };

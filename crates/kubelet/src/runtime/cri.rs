@@ -416,6 +416,18 @@ impl Runtime for CriRuntime {
         Ok(Output { exit_code: reply.exit_code, stdout: reply.stdout, stderr: reply.stderr })
     }
 
+    async fn exec_stream(&self, request: v1::ExecRequest) -> Result<String> {
+        self.client.exec(request).await
+    }
+
+    async fn attach_stream(&self, request: v1::AttachRequest) -> Result<String> {
+        self.client.attach(request).await
+    }
+
+    async fn port_forward(&self, sandbox: &str, ports: Vec<i32>) -> Result<String> {
+        self.client.port_forward(sandbox, ports).await
+    }
+
     async fn reopen_log(&self, id: &str) -> Result<()> {
         self.client.reopen_container_log(id).await
     }

@@ -69,6 +69,8 @@ struct World {
     memory: u64,
     /// Whose processes a container sees beside its own, by its name.
     targets: BTreeMap<String, String>,
+    /// Where streams are served.
+    streams: String,
 }
 
 /// The runtime. Clones are the same one.
@@ -166,6 +168,11 @@ impl Fake {
     /// Every container uses so much memory.
     pub fn use_memory(&self, bytes: u64) {
         self.world.lock().memory = bytes;
+    }
+
+    /// Streams are served at this URL.
+    pub fn serve_streams(&self, url: &str) {
+        self.world.lock().streams = url.to_owned();
     }
 
     /// Calls so far, as text, and forgets them.
@@ -408,6 +415,20 @@ impl Runtime for Fake {
     async fn exec(&self, id: &str, command: &[String], _: Duration) -> Result<Output> {
         self.call("exec", &format!("{id} {}", command.join(" "))).map(drop)?;
         Ok(Output::default())
+    }
+
+    async fn exec_stream(&self, request: v1::ExecRequest) -> Result<String> {
+        let words = request.cmd.join(" ");
+        self.call("exec_stream", &format!("{} {words}", request.container_id)).map(|world| world.streams.clone())
+    }
+
+    async fn attach_stream(&self, request: v1::AttachRequest) -> Result<String> {
+        let detail = format!("{} tty={}", request.container_id, request.tty);
+        self.call("attach_stream", &detail).map(|world| world.streams.clone())
+    }
+
+    async fn port_forward(&self, sandbox: &str, ports: Vec<i32>) -> Result<String> {
+        self.call("port_forward", &format!("{sandbox} {ports:?}")).map(|world| world.streams.clone())
     }
 
     async fn reopen_log(&self, id: &str) -> Result<()> {

@@ -261,6 +261,13 @@ pub trait Runtime: Send + Sync + 'static {
     async fn remove_container(&self, id: &str) -> Result<()>;
     /// Runs a command in a container.
     async fn exec(&self, id: &str, command: &[String], timeout: Duration) -> Result<Output>;
+    /// Where a command's streams are served; the command begins once somebody asks there.
+    async fn exec_stream(&self, request: v1::ExecRequest) -> Result<String>;
+    /// Where the streams of a container's first process are served.
+    async fn attach_stream(&self, request: v1::AttachRequest) -> Result<String>;
+    /// Where connections to a sandbox's ports are served; ports are named by clients that cannot do so
+    /// themselves.
+    async fn port_forward(&self, sandbox: &str, ports: Vec<i32>) -> Result<String>;
     /// Makes the runtime open the container's log anew.
     async fn reopen_log(&self, id: &str) -> Result<()>;
 

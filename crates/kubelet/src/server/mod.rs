@@ -1,14 +1,16 @@
-//! What the kubelet serves: logs to the API server, and what it knows of itself and its node to whoever
-//! may see it. HTTPS only; every request is authenticated and authorized.
+//! What the kubelet serves: logs and streams to the API server, and what it knows of itself and its node to
+//! whoever may see it. HTTPS only; every request is authenticated and authorized.
 
 pub mod auth;
 pub mod container_logs;
 pub mod node;
 pub mod node_logs;
 pub mod stat_pages;
+pub mod streams;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{HeaderValue, Method, StatusCode};
 use stdx::SharedClock;
@@ -16,8 +18,10 @@ use stdx::shutdown::Stage;
 use tokio::sync::watch;
 use transport::{Handler, Request, Responding, Response};
 
+use crate::runtime::Runtime;
 use crate::sync::worker::View;
 use auth::Gate;
+use streams::{Verb, Whose};
 
 /// The node's pods, as far as a server must know them.
 pub trait Pods: Send + Sync + 'static {
@@ -49,6 +53,10 @@ pub struct Server {
     pub stage: Stage,
     /// What is told of the node.
     pub about: Arc<node::About>,
+    /// Serves them.
+    pub runtime: Arc<dyn Runtime>,
+    /// How long a stream may carry nothing.
+    pub stream_idle: Duration,
 }
 
 /// What a path asks for.
@@ -56,6 +64,8 @@ pub struct Server {
 pub enum Route {
     Node(node::Route),
     ContainerLogs { namespace: String, pod: String, container: String },
+    Stream(Verb, Whose),
+    Run(Whose),
 }
 
 impl Route {
@@ -70,6 +80,10 @@ impl Route {
                 pod: pod.clone(),
                 container: container.clone(),
             }),
+            ("exec", rest) => Some(Self::Stream(Verb::Exec, Whose::container(rest)?)),
+            ("attach", rest) => Some(Self::Stream(Verb::Attach, Whose::container(rest)?)),
+            ("portForward", rest) => Some(Self::Stream(Verb::PortForward, Whose::pod(rest)?)),
+            ("run", rest) => Some(Self::Run(Whose::container(rest)?)),
             (first, rest) => node::Route::parse(first, rest).map(Self::Node),
         }
     }
@@ -79,6 +93,8 @@ impl Route {
         match self {
             Self::Node(route) => *method == route.method(),
             Self::ContainerLogs { .. } => *method == Method::GET,
+            Self::Stream(..) => method == Method::GET || method == Method::POST,
+            Self::Run(_) => method == Method::POST,
         }
     }
 }
@@ -146,6 +162,12 @@ impl Server {
         if let Err(response) = self.gate.authorize(&user, &request.method, subresources).await {
             return *response;
         }
+        // Who runs a command does more than look, whatever the method: a WebSocket begins with a GET.
+        if matches!(route, Some(Route::Stream(..))) && request.method != Method::POST {
+            if let Err(response) = self.gate.authorize(&user, &Method::POST, subresources).await {
+                return *response;
+            }
+        }
         let Some(route) = route else {
             return text(StatusCode::NOT_FOUND, "404 page not found\n");
         };
@@ -158,6 +180,8 @@ impl Server {
                 let query = query(request.uri.query());
                 container_logs::answer(self, &namespace, &pod, &container, &query).await
             }
+            Route::Stream(verb, whose) => streams::answer(self, &request, verb, &whose).await,
+            Route::Run(whose) => streams::run::answer(self, &whose, &query(request.uri.query())).await,
         }
     }
 }

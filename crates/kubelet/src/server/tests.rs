@@ -1,7 +1,8 @@
 //! The server, asked as the API server and others would ask it.
 
 use super::*;
-use crate::runtime::{ContainerState, PodState};
+use crate::runtime::fake::Fake;
+use crate::runtime::{ContainerState, PodState, Sandbox};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
@@ -19,7 +20,25 @@ fn routes() {
     };
     assert_eq!(Route::parse("/containerLogs/ns/p/c"), logs("ns", "p", "c"));
     assert_eq!(Route::parse("/containerLogs/ns/p%2d1/c%2F.."), logs("ns", "p-1", "c/.."));
-    for bad in ["/", "/containerLogs/ns/p", "/containerLogs/ns/p/c/d", "/exec/ns/p/c", "/%ff", "/%", "/pods/x"] {
+    let whose = |uid: Option<&str>, container: &str| Whose {
+        namespace: "ns".into(),
+        pod: "p".into(),
+        uid: uid.map(Into::into),
+        container: container.into(),
+    };
+    for (path, want) in [
+        ("/exec/ns/p/c", Route::Stream(Verb::Exec, whose(None, "c"))),
+        ("/exec/ns/p/u/c", Route::Stream(Verb::Exec, whose(Some("u"), "c"))),
+        ("/attach/ns/p/c", Route::Stream(Verb::Attach, whose(None, "c"))),
+        ("/portForward/ns/p", Route::Stream(Verb::PortForward, whose(None, ""))),
+        ("/portForward/ns/p/u", Route::Stream(Verb::PortForward, whose(Some("u"), ""))),
+        ("/run/ns/p/u/c", Route::Run(whose(Some("u"), "c"))),
+    ] {
+        assert_eq!(Route::parse(path), Some(want), "{path}");
+    }
+    let nothing = ["/", "/containerLogs/ns/p", "/containerLogs/ns/p/c/d", "/%ff", "/%", "/pods/x", "/run/ns/p"];
+    for bad in nothing.into_iter().chain(["/exec/ns/p", "/exec/ns/p/u/c/x", "/portForward/ns", "/portForward/ns/p/u/x"])
+    {
         assert_eq!(Route::parse(bad), None, "{bad}");
     }
 }
@@ -80,8 +99,9 @@ impl Pods for FakePods {
     }
 }
 
-struct Bench {
-    server: Server,
+pub(super) struct Bench {
+    pub(super) server: Server,
+    pub(super) runtime: Fake,
     pods: Arc<FakePods>,
     logs: tempfile::TempDir,
     ca: Ca,
@@ -114,7 +134,7 @@ fn peer(ca: &Ca, name: &str) -> transport::serve::Peer {
 }
 
 impl Bench {
-    fn new(allowed: &'static [&'static str]) -> Self {
+    pub(super) fn new(allowed: &'static [&'static str]) -> Self {
         let clock = stdx::clock::RealClock::shared();
         let (logs, ca) = (tempfile::tempdir().expect("a directory"), ca());
         let client = client::Client::new(Arc::new(Reviews { allowed }), "kubelet");
@@ -139,10 +159,18 @@ impl Bench {
             status("c", Some("cid"), json!({"running": {}})),
             status("w", None, json!({"waiting": {"reason": "ContainerCreating"}})),
         ]}));
-        let seen = PodState { containers: vec![running], ..PodState::default() };
+        let sandbox = Sandbox {
+            id: "sid".into(),
+            attempt: 0,
+            ready: true,
+            created_at: jiff::Timestamp::UNIX_EPOCH,
+            ips: Vec::new(),
+            host_network: false,
+        };
+        let seen = PodState { containers: vec![running], sandboxes: vec![sandbox] };
         let view = View { pod, seen: Arc::new(seen), status: Arc::new(status.expect("a status")) };
         let pods = Arc::new(FakePods(vec![watch::channel(view).0], Default::default()));
-        let (log_root, stage) = (logs.path().to_owned(), Stage::new());
+        let (log_root, stage, runtime) = (logs.path().to_owned(), Stage::new(), Fake::default());
         let sim = crate::sync::sim::bare(logs.path());
         let stats = crate::stats::tests::Bench::new(false);
         let about = node::About {
@@ -153,14 +181,17 @@ impl Bench {
             listed: Default::default(),
         };
         *pods.1.lock() = vec![stats.view];
-        let about = Arc::new(about);
-        Self {
-            server: Server { pods: pods.clone(), gate, clock, log_root, stage, about },
-            pods,
-            logs,
-            ca,
-            _stats: stats.dir,
-        }
+        let server = Server {
+            pods: pods.clone(),
+            gate,
+            clock,
+            log_root,
+            stage,
+            about: Arc::new(about),
+            runtime: Arc::new(runtime.clone()),
+            stream_idle: Duration::from_secs(3600),
+        };
+        Self { server, runtime, pods, logs, ca, _stats: stats.dir }
     }
 
     async fn ask(&self, request: http::request::Builder) -> (u16, transport::Body) {

@@ -68,10 +68,10 @@ pub struct Kubelet {
     /// The container runtime [default: unix:///run/containerd/containerd.sock].
     #[arg(long, value_name = "ENDPOINT")]
     container_runtime_endpoint: Option<String>,
-    /// The address to serve logs on [default: 0.0.0.0].
+    /// The address to serve logs and streams on [default: 0.0.0.0].
     #[arg(long, value_name = "IP")]
     address: Option<IpAddr>,
-    /// The port to serve logs on [default: 10250].
+    /// The port to serve logs and streams on [default: 10250].
     #[arg(long, value_name = "PORT")]
     port: Option<u16>,
     /// The serving certificate; without it nothing is served.
@@ -82,6 +82,9 @@ pub struct Kubelet {
     /// Who signs certificates of clients that are believed.
     #[arg(long, value_name = "FILE")]
     client_ca_file: Option<PathBuf>,
+    /// How long a stream (exec, attach, port-forward) may carry nothing; 0: for ever [default: 4h].
+    #[arg(long, value_name = "DURATION", value_parser = kubelet::config::duration)]
+    streaming_connection_idle_timeout: Option<Duration>,
     /// The addresses of the cluster's DNS (comma separated).
     #[arg(long, value_name = "IP", value_delimiter = ',')]
     cluster_dns: Vec<String>,
@@ -186,6 +189,10 @@ fn options(args: &Kubelet, file: &FileConfig, clock: &SharedClock) -> Result<kub
         runtime_endpoint: endpoint.unwrap_or(defaults.runtime_endpoint),
         address: serving.is_some().then(|| SocketAddr::new(address, port)),
         serving,
+        stream_idle: match args.streaming_connection_idle_timeout {
+            Some(Duration::ZERO) => Duration::from_secs(100 * 365 * 24 * 3600),
+            flag => flag.or(file.streaming_connection_idle_timeout).unwrap_or(defaults.stream_idle),
+        },
         client_ca,
         cluster_dns: list(&args.cluster_dns, &file.cluster_dns),
         cluster_domain: domain.unwrap_or(defaults.cluster_domain),

@@ -17,6 +17,7 @@ use http::{HeaderMap, HeaderValue};
 use kinds::User;
 use machinery::status::{self, Status};
 use transport::once::{self, Secure};
+use transport::splice::Patience;
 use transport::{Error, Request, Response, websocket};
 
 use crate::chain::Call;
@@ -142,10 +143,11 @@ pub async fn pass(call: &Call, to: Destination<'_>) -> status::Result<Response> 
     let mut response = once::send(io, request).await.map_err(failed)?;
     if let Some(spliced) = takeover.and_then(|takeover| once::upgraded(takeover, &mut response)) {
         let (slot, stopped) = (call.slot.lock().take(), call.server.stopped());
+        let clock = call.server.clock.clone();
         call.server.stage().spawn(async move {
             tokio::select! {
                 () = stopped => {}
-                () = spliced.run() => {}
+                () = spliced.run(Patience::default(), &clock) => {}
             }
             drop(slot);
         });

@@ -53,6 +53,14 @@ async fn run(call: &Call) -> status::Result<Response> {
     if code == 101 {
         return Ok(response);
     }
+    // Nobody is sent elsewhere, and what is neither a stream nor a refusal makes no sense.
+    if code < 400 {
+        let why = match response.status().is_redirection() {
+            true => "the backend attempted to redirect this request, which is not permitted".to_owned(),
+            false => format!("the kubelet has answered {code} instead of switching protocols"),
+        };
+        return Err(Status::new(502, "", why));
+    }
     // What a kubelet refuses is told in the API's words.
     let what = format!("pods/{}", info.subresource);
     Err(kubelet::refusal(code, response.into_body(), &what, &info.name).await)

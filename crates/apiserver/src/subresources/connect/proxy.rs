@@ -80,6 +80,8 @@ async fn to(call: &Call, address: String, secure: Option<Secure<'_>>) -> status:
 pub(crate) fn allowed(address: &str) -> status::Result<IpAddr> {
     let refused = || Status::bad_request("address not allowed");
     let ip: IpAddr = address.parse().map_err(|_| refused())?;
+    // One of IPv4 in the clothes of IPv6 leads where it leads without them.
+    let ip = ip.to_canonical();
     let local = match ip {
         IpAddr::V4(v4) => v4.is_link_local() || v4.is_broadcast(),
         IpAddr::V6(v6) => v6.is_unicast_link_local(),
@@ -209,6 +211,7 @@ mod tests {
             ("fd00::5", true),
             ("127.0.0.1", false),
             ("::1", false),
+            ("::ffff:127.0.0.1", false),
             ("169.254.169.254", false),
             ("fe80::1", false),
             ("224.0.0.1", false),

@@ -1,0 +1,62 @@
+//! SPDY in the messages of a WebSocket, whose bytes are the runtime's own.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use stdx::SharedClock;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use transport::once::Io;
+use transport::splice::Activity;
+use transport::websocket::both_ways::{self, Farewell};
+use transport::websocket::{Said, Takeover};
+
+/// Read from the runtime at once, and the longest message.
+const PIECE: usize = 32 * 1024;
+
+/// Carries the stream until it ends.
+pub async fn carry(takeover: Takeover, io: Box<dyn Io>, idle: Duration, clock: SharedClock) {
+    let Ok((sayer, mut hearer)) = both_ways::open(takeover, &clock).await else { return };
+    let (mut read, mut write) = tokio::io::split(io);
+    let activity = Activity::default();
+    let farewell = {
+        let up = async {
+            loop {
+                match hearer.hear().await {
+                    Ok(Some(Said::Binary(bytes))) => {
+                        activity.count(bytes.len());
+                        if sayer.while_it_waits(write.write_all(&bytes), &clock).await.is_err() {
+                            return Farewell::Failed;
+                        }
+                    }
+                    Ok(Some(Said::Text(_))) => return Farewell::Wrong,
+                    Ok(None) | Err(both_ways::Gone) => return Farewell::Done,
+                }
+            }
+        };
+        let down = async {
+            let mut piece = vec![0; PIECE];
+            loop {
+                match read.read(&mut piece).await {
+                    Ok(size @ 1..) => {
+                        activity.count(size);
+                        if sayer.say(Said::Binary(Bytes::copy_from_slice(&piece[..size]))).await.is_err() {
+                            return Farewell::Done;
+                        }
+                    }
+                    Ok(0) => return Farewell::Done,
+                    Err(error) => {
+                        tracing::debug!(%error, "the runtime's end of a stream broke");
+                        return Farewell::Failed;
+                    }
+                }
+            }
+        };
+        tokio::select! {
+            farewell = up => farewell,
+            farewell = down => farewell,
+            () = activity.silent(idle, &clock) => Farewell::Done,
+        }
+    };
+    drop(sayer);
+    hearer.close(farewell).await;
+}

@@ -1,0 +1,160 @@
+//! Bytes both ways between two connections, until both are done, one breaks, or nothing has come for too
+//! long.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures::future::Either;
+use stdx::{ClockExt, SharedClock};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+/// Room for one direction while little is said, and while much is: thousands of sessions say nothing.
+const LITTLE: usize = 2 * 1024;
+const MUCH: usize = 64 * 1024;
+
+/// How long a connection may be silent.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// Both ways.
+    pub idle: Duration,
+    /// The one direction, once the other has ended: nobody half-closes a connection for long who still
+    /// listens.
+    pub half_closed: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { idle: Duration::from_secs(4 * 3600), half_closed: Duration::from_secs(30) }
+    }
+}
+
+/// What has moved on a connection, either way.
+#[derive(Default)]
+pub struct Activity(AtomicU64);
+
+impl Activity {
+    /// So many bytes have.
+    pub fn count(&self, bytes: usize) {
+        self.0.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Ends when nothing has moved for that long, at most twice that.
+    pub async fn silent(&self, long: Duration, clock: &SharedClock) {
+        loop {
+            let before = self.0.load(Ordering::Relaxed);
+            clock.sleep(long).await;
+            if self.0.load(Ordering::Relaxed) == before {
+                return;
+            }
+        }
+    }
+}
+
+/// Carries bytes both ways.
+///
+/// # Errors
+/// When one end breaks, or nothing was said for too long.
+pub async fn run<A, B>(a: A, b: B, patience: Patience, clock: &SharedClock) -> io::Result<()>
+where
+    A: AsyncRead + AsyncWrite + Unpin + Send,
+    B: AsyncRead + AsyncWrite + Unpin + Send,
+{
+    let ((a_read, a_write), (b_read, b_write)) = (tokio::io::split(a), tokio::io::split(b));
+    let moved = Activity::default();
+    let mut there = std::pin::pin!(carry(a_read, b_write, &moved));
+    let mut back = std::pin::pin!(carry(b_read, a_write, &moved));
+    let rest = tokio::select! {
+        done = &mut there => { done?; Either::Left(back) }
+        done = &mut back => { done?; Either::Right(there) }
+        () = moved.silent(patience.idle, clock) => return Err(io::ErrorKind::TimedOut.into()),
+    };
+    tokio::select! {
+        done = rest => done,
+        () = moved.silent(patience.half_closed, clock) => Err(io::ErrorKind::TimedOut.into()),
+    }
+}
+
+/// One direction, to its end, which is passed on.
+async fn carry(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin, moved: &Activity) -> io::Result<()> {
+    let mut buffer = vec![0; LITTLE];
+    loop {
+        let read = from.read(&mut buffer).await?;
+        if read == 0 {
+            return to.shutdown().await;
+        }
+        to.write_all(&buffer[..read]).await?;
+        to.flush().await?;
+        moved.count(read);
+        if read == buffer.len() && read < MUCH {
+            buffer = vec![0; (read * 4).min(MUCH)];
+        } else if read <= LITTLE / 2 && buffer.len() > LITTLE {
+            buffer = vec![0; LITTLE];
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use stdx::clock::ManualClock;
+    use tokio::io::{DuplexStream, duplex};
+
+    fn spliced() -> (DuplexStream, DuplexStream, ManualClock, tokio::task::JoinHandle<io::Result<()>>) {
+        let ((near, a), (b, far)) = (duplex(1000), duplex(1000));
+        let clock = ManualClock::new("2030-01-01T00:00:00Z".parse().expect("a time"));
+        let shared: SharedClock = Arc::new(clock.clone());
+        let task = tokio::spawn(async move { run(a, b, Patience::default(), &shared).await });
+        (near, far, clock, task)
+    }
+
+    #[tokio::test]
+    async fn bytes_go_both_ways_and_ends_are_passed_on() {
+        let (near, far, _, task) = spliced();
+        let ((mut near_read, mut near_write), (mut far_read, mut far_write)) =
+            (tokio::io::split(near), tokio::io::split(far));
+        let much = vec![3; 500_000];
+        let said = async {
+            near_write.write_all(&much).await.expect("written");
+            near_write.shutdown().await.expect("ended");
+        };
+        let mut got = Vec::new();
+        let (_, heard) = tokio::join!(said, far_read.read_to_end(&mut got));
+        assert_eq!((heard.expect("read"), got), (500_000, much));
+        far_write.write_all(b"back").await.expect("written");
+        far_write.shutdown().await.expect("ended");
+        let mut got = Vec::new();
+        near_read.read_to_end(&mut got).await.expect("read");
+        assert_eq!(got, b"back");
+        task.await.expect("ran").expect("in order");
+    }
+
+    #[tokio::test]
+    async fn what_is_silent_is_ended() {
+        // Both ways, and one way after the other has ended.
+        for half in [false, true] {
+            let (mut near, far, clock, task) = spliced();
+            if half {
+                near.shutdown().await.expect("ended");
+                let (mut rest, mut far) = (Vec::new(), far);
+                far.read_to_end(&mut rest).await.expect("read");
+                pass(&clock, Duration::from_secs(31), &task).await;
+            } else {
+                let _far = far;
+                pass(&clock, Duration::from_secs(4 * 3600 + 1), &task).await;
+            }
+            let ended = task.await.expect("ran").expect_err("too long");
+            assert_eq!(ended.kind(), io::ErrorKind::TimedOut);
+        }
+    }
+
+    async fn pass(clock: &ManualClock, by: Duration, task: &tokio::task::JoinHandle<io::Result<()>>) {
+        while !task.is_finished() {
+            if clock.next_timer().is_some() {
+                clock.advance(by);
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+}
