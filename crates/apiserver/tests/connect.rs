@@ -80,6 +80,9 @@ async fn play(mut io: impl AsyncRead + AsyncWrite + Unpin, told: mpsc::Sender<St
         return;
     }
     let text = match path.as_str() {
+        path if path.starts_with("/exec/default/two/b") => {
+            answer("500 Internal Server Error", "", "container not found (\"b\")\n")
+        }
         path if path.starts_with("/exec/default/two") || path == "/astray" => {
             answer("302 Found", "Location: http://10.9.9.9:8080/stolen\r\n", "")
         }
@@ -260,6 +263,13 @@ async fn what_cannot_be_streamed_is_told() {
     let mut body = vec![0; 60];
     io.read_exact(&mut body).await.expect("a body");
     assert!(String::from_utf8_lossy(&body).contains("\"kind\":\"Status\""), "{}", String::from_utf8_lossy(&body));
+    let gone = format!("{SPACE}/pods/two/exec?container=b&command=x");
+    let (answer, mut io) = world.raw(&admin(), "POST", &gone, SPDY).await;
+    assert!(answer.starts_with("HTTP/1.1 500 "), "{answer}");
+    let mut body = vec![0; 200];
+    io.read_exact(&mut body).await.expect("a body");
+    let told = "Internal error occurred: unable to upgrade connection: container not found (\\\"b\\\")";
+    assert!(String::from_utf8_lossy(&body).contains(told), "{}", String::from_utf8_lossy(&body));
     assert_eq!(root.delete(&format!("{SPACE}/pods/p/exec")).await.code, 405);
 }
 

@@ -9,6 +9,7 @@ use hyper::body::{Body as _, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
+use rustix::net::sockopt;
 use rustls::pki_types::CertificateDer;
 use stdx::shutdown::Stage;
 use stdx::{ClockExt, SharedClock};
@@ -149,6 +150,17 @@ async fn accept(
     Ok((stream, address, slot))
 }
 
+/// A client whose host has vanished without a word is noticed within two minutes, whatever is spoken: what has
+/// been upgraded may rightly be silent for hours.
+fn keep_alive(stream: &TcpStream) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    sockopt::set_tcp_keepidle(stream, Duration::from_secs(60))?;
+    sockopt::set_tcp_keepintvl(stream, Duration::from_secs(15))?;
+    sockopt::set_tcp_keepcnt(stream, 4)?;
+    sockopt::set_socket_keepalive(stream, true)?;
+    Ok(())
+}
+
 struct Connection {
     acceptor: Option<tokio_rustls::TlsAcceptor>,
     handler: SharedHandler,
@@ -160,8 +172,8 @@ struct Connection {
 
 impl Connection {
     async fn run(self, stream: TcpStream, address: SocketAddr) {
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "cannot set TCP_NODELAY");
+        if let Err(error) = keep_alive(&stream) {
+            tracing::debug!(%error, "a connection's options cannot be set");
         }
         let Some(acceptor) = &self.acceptor else {
             let peer = Peer { address, certificates: Arc::new([]) };
@@ -258,4 +270,20 @@ async fn answer(
         }
     });
     handler.call(request).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn clients_that_vanish_are_asked_after() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+        let _near = TcpStream::connect(listener.local_addr().expect("an address")).await.expect("connected");
+        let (far, _) = listener.accept().await.expect("accepted");
+        keep_alive(&far).expect("set");
+        assert!(sockopt::socket_keepalive(&far).expect("read") && far.nodelay().expect("read"));
+        let asked = (sockopt::tcp_keepidle(&far), sockopt::tcp_keepintvl(&far), sockopt::tcp_keepcnt(&far));
+        assert_eq!(asked, (Ok(Duration::from_secs(60)), Ok(Duration::from_secs(15)), Ok(4)));
+    }
 }

@@ -5,9 +5,9 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures::future::Either;
 use stdx::{ClockExt, SharedClock};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::Notify;
 
 /// Room for one direction while little is said, and while much is: thousands of sessions say nothing.
 const LITTLE: usize = 2 * 1024;
@@ -51,40 +51,68 @@ impl Activity {
     }
 }
 
-/// Carries bytes both ways.
+/// Carries bytes both ways. The end of one direction is passed on, and so is what is still said in the other;
+/// who takes no more may still have something to say, and is listened to.
 ///
 /// # Errors
-/// When one end breaks, or nothing was said for too long.
+/// When one end breaks, takes no more, or nothing was said for too long.
 pub async fn run<A, B>(a: A, b: B, patience: Patience, clock: &SharedClock) -> io::Result<()>
 where
     A: AsyncRead + AsyncWrite + Unpin + Send,
     B: AsyncRead + AsyncWrite + Unpin + Send,
 {
     let ((a_read, a_write), (b_read, b_write)) = (tokio::io::split(a), tokio::io::split(b));
-    let moved = Activity::default();
-    let mut there = std::pin::pin!(carry(a_read, b_write, &moved));
-    let mut back = std::pin::pin!(carry(b_read, a_write, &moved));
-    let rest = tokio::select! {
-        done = &mut there => { done?; Either::Left(back) }
-        done = &mut back => { done?; Either::Right(there) }
-        () = moved.silent(patience.idle, clock) => return Err(io::ErrorKind::TimedOut.into()),
+    let (moved, over) = (Activity::default(), Notify::new());
+    let both = futures::future::try_join(carry(a_read, b_write, &moved, &over), carry(b_read, a_write, &moved, &over));
+    let silent = async {
+        tokio::select! {
+            () = moved.silent(patience.idle, clock) => {}
+            () = over.notified() => moved.silent(patience.half_closed, clock).await,
+        }
     };
     tokio::select! {
-        done = rest => done,
-        () = moved.silent(patience.half_closed, clock) => Err(io::ErrorKind::TimedOut.into()),
+        ended = both => ended.and_then(|(there, back)| there.and(back)),
+        () = silent => Err(io::ErrorKind::TimedOut.into()),
     }
 }
 
-/// One direction, to its end, which is passed on.
-async fn carry(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin, moved: &Activity) -> io::Result<()> {
+/// One direction, to its end, which is passed on. What the far end does not take is read all the same, to
+/// the end: a connection that is closed with something unread in it takes back what was said on it last.
+///
+/// # Errors
+/// Outside when nothing can be read any more: then nobody is left to listen to the other direction either.
+/// Inside when the far end took no more.
+async fn carry(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    moved: &Activity,
+    over: &Notify,
+) -> io::Result<io::Result<()>> {
     let mut buffer = vec![0; LITTLE];
+    let mut taken = Ok(());
     loop {
-        let read = from.read(&mut buffer).await?;
-        if read == 0 {
-            return to.shutdown().await;
+        let read = match from.read(&mut buffer).await {
+            Ok(read @ 1..) => read,
+            ended => {
+                over.notify_one();
+                if taken.is_ok() {
+                    taken = to.shutdown().await;
+                }
+                return ended.map(|_| taken);
+            }
+        };
+        if taken.is_err() {
+            continue;
         }
-        to.write_all(&buffer[..read]).await?;
-        to.flush().await?;
+        taken = async {
+            to.write_all(&buffer[..read]).await?;
+            to.flush().await
+        }
+        .await;
+        if taken.is_err() {
+            over.notify_one();
+            continue;
+        }
         moved.count(read);
         if read == buffer.len() && read < MUCH {
             buffer = vec![0; (read * 4).min(MUCH)];
@@ -128,6 +156,33 @@ mod tests {
         near_read.read_to_end(&mut got).await.expect("read");
         assert_eq!(got, b"back");
         task.await.expect("ran").expect("in order");
+    }
+
+    #[tokio::test]
+    async fn who_takes_no_more_is_heard_to_the_end() {
+        let (near, mut far, clock, task) = spliced();
+        let (mut near_read, mut near_write) = tokio::io::split(near);
+        // More than the room up to who listens, so that some of it is still on its way.
+        let last = vec![7; 3000];
+        far.write_all(&last).await.expect("written");
+        drop(far);
+        // Nobody takes this, and who says it is not cut off.
+        near_write.write_all(&[1; 20_000]).await.expect("written");
+        let mut got = Vec::new();
+        near_read.read_to_end(&mut got).await.expect("read");
+        assert_eq!(got, last);
+        // Nor listened to for ever.
+        let broke = async {
+            while !task.is_finished() {
+                near_write.write_all(&[1; 100]).await.ok();
+                if clock.next_timer().is_some() {
+                    clock.advance(Duration::from_secs(31));
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        broke.await;
+        assert_eq!(task.await.expect("ran").expect_err("too long").kind(), io::ErrorKind::TimedOut);
     }
 
     #[tokio::test]

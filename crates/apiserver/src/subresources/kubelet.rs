@@ -69,8 +69,20 @@ pub fn address(node: &Value) -> Option<String> {
 
 /// A kubelet's refusal in the words the client gets.
 pub async fn refusal(code: u16, body: Body, what: &str, pod: &str) -> Box<Status> {
+    refused(code, said(body).await, what, pod)
+}
+
+/// A kubelet's refusal to switch protocols.
+pub async fn refusal_to_upgrade(code: u16, body: Body, what: &str, pod: &str) -> Box<Status> {
+    refused(code, format!("unable to upgrade connection: {}", said(body).await), what, pod)
+}
+
+async fn said(body: Body) -> String {
     let text = transport::read(body, MAX_REFUSAL).await.unwrap_or_default();
-    let text = String::from_utf8_lossy(&text).trim_end().to_owned();
+    String::from_utf8_lossy(&text).trim_end().to_owned()
+}
+
+fn refused(code: u16, text: String, what: &str, pod: &str) -> Box<Status> {
     let resource = GroupResource::new("", what);
     match code {
         400 => Status::bad_request(text),

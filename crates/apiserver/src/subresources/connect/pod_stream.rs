@@ -63,7 +63,7 @@ async fn run(call: &Call) -> status::Result<Response> {
     }
     // What a kubelet refuses is told in the API's words.
     let what = format!("pods/{}", info.subresource);
-    Err(kubelet::refusal(code, response.into_body(), &what, &info.name).await)
+    Err(kubelet::refusal_to_upgrade(code, response.into_body(), &what, &info.name).await)
 }
 
 /// Path and query as kubelets know them.

@@ -20,12 +20,16 @@ pub async fn carry(takeover: Takeover, io: Box<dyn Io>, idle: Duration, clock: S
     let activity = Activity::default();
     let farewell = {
         let up = async {
+            let mut taken = true;
             loop {
                 match hearer.hear().await {
+                    // Who takes no more may still have something to say: the other direction ends it.
+                    Ok(Some(Said::Binary(_))) if !taken => {}
                     Ok(Some(Said::Binary(bytes))) => {
                         activity.count(bytes.len());
-                        if sayer.while_it_waits(write.write_all(&bytes), &clock).await.is_err() {
-                            return Farewell::Failed;
+                        if let Err(error) = sayer.while_it_waits(write.write_all(&bytes), &clock).await {
+                            tracing::debug!(%error, "the runtime takes no more of a stream");
+                            taken = false;
                         }
                     }
                     Ok(Some(Said::Text(_))) => return Farewell::Wrong,
