@@ -122,7 +122,12 @@ fn import(layout: &Layout) -> Result<()> {
     let archive = images::nginx(IMAGE)?.archive()?;
     std::fs::write(&path, archive)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(containerd::import(&layout.containerd_socket(), IMAGE, &path))?;
+    let socket = layout.containerd_socket();
+    runtime.block_on(async {
+        containerd::import(&socket, IMAGE, &path).await?;
+        // No registry has it.
+        containerd::pin(&socket, IMAGE).await
+    })?;
     Ok(())
 }
 

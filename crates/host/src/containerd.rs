@@ -2,6 +2,7 @@
 //! configuration of our own. It runs in a session and cgroup of its own, so that it and every pod
 //! outlive us; the next start adopts it.
 
+use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -222,11 +223,20 @@ pub async fn stop(process: ProcessId, clock: &SharedClock) -> Result<(), Error> 
 
 /// Imports an image archive under its own name. A second import of the same is cheap.
 pub async fn import(socket: &Path, name: &str, archive: &Path) -> Result<(), Error> {
+    images(socket, name, &[OsStr::new("import"), OsStr::new("--digests=false"), archive.as_os_str()]).await
+}
+
+/// Asks the kubelet never to remove an image that was imported. Runtimes from containerd 1.7 on pass it on.
+pub async fn pin(socket: &Path, name: &str) -> Result<(), Error> {
+    images(socket, name, &["label", name, "io.cri-containerd.pinned=pinned"].map(OsStr::new)).await
+}
+
+async fn images(socket: &Path, name: &str, args: &[&OsStr]) -> Result<(), Error> {
     let output = tokio::process::Command::new("ctr")
         .arg("--address")
         .arg(socket)
-        .args(["--namespace", "k8s.io", "images", "import", "--digests=false"])
-        .arg(archive)
+        .args(["--namespace", "k8s.io", "images"])
+        .args(args)
         .output()
         .await
         .map_err(|source| Error::Program { program: "ctr".into(), source })?;

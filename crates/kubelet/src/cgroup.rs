@@ -260,12 +260,16 @@ impl Cgroups {
         class_path(&self.root, QosClass::Guaranteed)
     }
 
-    /// The cgroup that the runtime made for a container or sandbox in that of its pod.
+    /// The cgroup that the runtime made for a container or sandbox in that of its pod: containerd and CRI-O
+    /// call it differently, and whose is there is it.
     pub fn container_path(&self, pod: &str, id: &str) -> String {
-        match self.root.driver {
-            Driver::Cgroupfs => format!("{pod}/{id}"),
-            Driver::Systemd => format!("{pod}/cri-containerd-{id}.scope"),
-        }
+        let [containerd, crio] = match self.root.driver {
+            Driver::Cgroupfs => [format!("{pod}/{id}"), format!("{pod}/crio-{id}")],
+            Driver::Systemd => [format!("{pod}/cri-containerd-{id}.scope"), format!("{pod}/crio-{id}.scope")],
+        };
+        let is_there =
+            |path: &str| self.hierarchies.points().any(|root| root.join(path.trim_start_matches('/')).is_dir());
+        if !is_there(&containerd) && is_there(&crio) { crio } else { containerd }
     }
 
     /// What the runtime is given as parent for a pod's containers.
@@ -519,6 +523,25 @@ mod tests {
         assert_eq!(uid_of(&root, "/kubepods.slice", "kubepods-burstable.slice"), None);
         assert_eq!(Driver::parse("systemd"), Ok(Driver::Systemd));
         assert!(Driver::parse("none").is_err());
+    }
+
+    #[test]
+    fn whose_container_is_there_is_it() {
+        let root = tempfile::tempdir().expect("a directory");
+        let hierarchies = Hierarchies { v1: Vec::new(), v2: Some(root.path().to_owned()) };
+        for (driver, theirs, other) in [
+            (Driver::Cgroupfs, "/kubepods/podu/i", "/kubepods/podu/crio-i"),
+            (Driver::Systemd, "/kubepods/podu/cri-containerd-i.scope", "/kubepods/podu/crio-i.scope"),
+        ] {
+            let cgroups = Cgroups::new(hierarchies.clone(), "").with_driver(driver);
+            let make =
+                |path: &str| std::fs::create_dir_all(root.path().join(path.trim_start_matches('/'))).expect("made");
+            assert_eq!(cgroups.container_path("/kubepods/podu", "i"), theirs, "none is there");
+            make(other);
+            assert_eq!(cgroups.container_path("/kubepods/podu", "i"), other);
+            make(theirs);
+            assert_eq!(cgroups.container_path("/kubepods/podu", "i"), theirs);
+        }
     }
 
     #[test]

@@ -160,8 +160,9 @@ impl Metrics {
 
     /// A pod is gone.
     pub fn forget(&self, pod: &crate::pod::BoundPod) {
-        self.probe_total.forget("pod_uid", &pod.uid);
-        self.probe_duration.forget("pod", &pod.name);
+        self.probe_total.forget(&[("pod_uid", &pod.uid)]);
+        // A namesake in another namespace goes on counting.
+        self.probe_duration.forget(&[("pod", &pod.name), ("namespace", &pod.namespace)]);
     }
 
     /// Counts calls of the runtime.

@@ -25,6 +25,7 @@ use crate::logs::rotate::rotate;
 use crate::pod::BoundPod;
 use crate::preempt;
 use crate::report::Wait;
+use crate::resize::allocations::Others;
 use crate::runtime::Summary;
 use crate::sync::lifecycle::Cause;
 use crate::sync::mailbox::Mailbox;
@@ -41,6 +42,18 @@ struct Handle {
     view: watch::Receiver<View>,
     /// Nobody wants it any more; it ends.
     gone: bool,
+    /// The node wants it gone, in so many seconds.
+    evict: Option<(Cause, i64)>,
+    /// What nothing of it may begin before.
+    held: Option<Wait>,
+}
+
+impl Handle {
+    /// Ends the pod, unless it ends for another cause already.
+    fn evict(&mut self, cause: Cause, grace: i64) {
+        let evict = self.evict.get_or_insert((cause, grace)).clone();
+        self.mail.put(|inbox| inbox.evict = Some(evict));
+    }
 }
 
 /// A namespace and a name in it.
@@ -131,19 +144,14 @@ impl Pods {
     fn admit(self: &Arc<Self>, handles: &mut HashMap<String, Handle>, pod: Arc<BoundPod>) {
         let known = self.adopted.lock().remove(&pod.uid).is_some();
         let ended = pod.has_ended() || pod.is_deleted();
-        let judge = |pod: &BoundPod, place: &admit::Place, others: &[&BoundPod]| {
+        let judge = |pod: &BoundPod, place: &admit::Place, others: &Others<'_>| {
             if known || ended {
                 return Ok(Vec::new());
             }
-            if let Some(cause) = admit::groups_forbidden(pod, &self.ctx.features.read()) {
-                return Err(cause);
+            match admit::groups_forbidden(pod, &self.ctx.features.read()) {
+                Some(cause) => Err(cause),
+                None => preempt::judge(pod, place, &self.ctx.settings.kernel, others),
             }
-            let (kernel, all) = (&self.ctx.settings.kernel, others.iter().copied());
-            if !pod.is_critical() {
-                return admit::refuse(pod, place, kernel, all).map_or(Ok(Vec::new()), Err);
-            }
-            let lacks = admit::refuse_critical(pod, place, kernel, all)?;
-            Ok(preempt::victims(pod, others, &lacks)?.into_iter().map(|victim| victim.uid.clone()).collect())
         };
         match self.ctx.allocations.admit(&pod, judge) {
             Ok(ends) if ends.is_empty() => self.begin(handles, pod, None, false),
@@ -159,28 +167,45 @@ impl Pods {
 
     /// Ends the pods `ends` for `pod`, which starts nothing before they have ended.
     fn make_room(self: &Arc<Self>, handles: &mut HashMap<String, Handle>, pod: Arc<BoundPod>, ends: &[String]) {
-        let (mut names, mut views) = (Vec::new(), Vec::new());
-        for handle in ends.iter().filter_map(|uid| handles.get(uid)) {
+        let mut names = Vec::new();
+        for uid in ends {
+            let Some(handle) = handles.get_mut(uid) else { continue };
             let victim = &handle.pod;
-            tracing::info!(pod = %victim.full_name(), critical = %pod.full_name(), "a pod ends for a critical one");
-            self.ctx.report.event(victim, None, Type::Warning, preempt::REASON, preempt::MESSAGE.into());
-            let grace = victim.spec().termination_grace_period_seconds.unwrap_or(30);
-            handle.mail.put(|inbox| inbox.evict = Some((preempt::cause(), grace)));
             names.push(format!("pod {}", victim.full_name()));
-            views.push(handle.view.clone());
+            if handle.evict.is_none() {
+                tracing::info!(pod = %victim.full_name(), critical = %pod.full_name(), "a pod ends for a critical one");
+                self.ctx.report.event(victim, None, Type::Warning, preempt::REASON, preempt::MESSAGE.into());
+                let grace = victim.spec().termination_grace_period_seconds.unwrap_or(30);
+                handle.evict(preempt::cause(), grace);
+            }
         }
         let text = "they end, because it needs what they have".to_owned();
         let (uid, wait) = (pod.uid.clone(), Wait { code: "Preemption", on: names.join(", "), text });
         self.begin_held(handles, pod, None, false, Some(wait));
-        let Some(mail) = handles.get(&uid).map(|h| h.mail.clone()) else { return };
+        let (this, ends) = (self.clone(), ends.to_vec());
         self.stage.spawn(async move {
-            for mut view in views {
-                let has_ended = |v: &View| matches!(v.status.phase.as_deref(), Some("Succeeded" | "Failed"));
-                // One whose task is over has ended, too.
-                let _ = view.wait_for(|v| has_ended(v) && !v.seen.may_run()).await;
+            for uid in &ends {
+                this.has_ended(uid).await;
             }
-            mail.put(|inbox| inbox.held = Some(None));
+            if let Some(handle) = this.handles.lock().get_mut(&uid).filter(|_| !this.stage.is_stopped()) {
+                handle.held = None;
+                handle.mail.put(|inbox| inbox.held = Some(None));
+            }
         });
+    }
+
+    /// Waits until nothing of the pod runs any more, whatever becomes of its task; no longer than this
+    /// kubelet runs.
+    async fn has_ended(&self, uid: &str) {
+        let has_ended = |v: &View| matches!(v.status.phase.as_deref(), Some("Succeeded" | "Failed"));
+        loop {
+            let Some(mut view) = self.handles.lock().get(uid).map(|h| h.view.clone()) else { return };
+            if view.wait_for(|v| has_ended(v) && !v.seen.may_run()).await.is_ok() || self.stage.is_stopped() {
+                return;
+            }
+            // Its task is over: the pod with it, or it panicked and another begins.
+            self.ctx.clock.sleep(AFTER_PANIC).await;
+        }
     }
 
     /// A pod that the runtime has and the API server does not know: it is ended and removed.
@@ -230,8 +255,8 @@ impl Pods {
     ) {
         let uid = pod.uid.clone();
         let (worker, view, mail) = Worker::new(self.ctx.clone(), pod.clone(), rejected.clone());
-        mail.put(|inbox| (inbox.gone, inbox.held) = (gone, held.map(Some)));
-        handles.insert(uid.clone(), Handle { pod, mail, view, gone });
+        mail.put(|inbox| (inbox.gone, inbox.held) = (gone, held.clone().map(Some)));
+        handles.insert(uid.clone(), Handle { pod, mail, view, gone, evict: None, held });
         let (this, stage) = (self.clone(), self.stage.clone());
         self.stage.spawn(async move { this.attend(uid, worker, rejected, stage).await });
     }
@@ -251,10 +276,17 @@ impl Pods {
             let mut handles = self.handles.lock();
             let Some(handle) = handles.get_mut(&uid) else { return };
             let (next, view, mail) = Worker::new(self.ctx.clone(), handle.pod.clone(), rejected.clone());
-            if handle.gone {
-                mail.put(|inbox| inbox.gone = true);
-            }
+            mail.put(|inbox| {
+                inbox.gone = handle.gone;
+                inbox.evict.clone_from(&handle.evict);
+                inbox.held = handle.held.clone().map(Some);
+            });
             (handle.view, handle.mail) = (view, mail);
+            if handle.pod.is_static() {
+                let name = name_of(&handle.pod);
+                let mirror = self.statics.lock().mirrors.get(&name).cloned();
+                self.show_mirror(&handles, &name, mirror.as_ref());
+            }
             worker = next;
         }
         if !stage.is_stopped() {

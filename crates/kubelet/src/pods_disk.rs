@@ -77,7 +77,9 @@ impl Pods {
             let signal = if why.starts_with("Usage of EmptyDir") { "emptydirfs.limit" } else { "ephemeralpodfs.limit" };
             self.ctx.metrics.evictions.inc(&[signal]);
             let cause = Cause { reason: "Evicted".into(), message: why };
-            self.tell(&pod.uid, |mail| mail.put(|inbox| inbox.evict = Some((cause, EVICTION_GRACE))));
+            if let Some(handle) = self.handles.lock().get_mut(&pod.uid) {
+                handle.evict(cause, EVICTION_GRACE);
+            }
         }
     }
 

@@ -84,7 +84,7 @@ impl Pods {
         }
     }
 
-    fn show_mirror(&self, handles: &HashMap<String, Handle>, name: &Name, mirror: Option<&Arc<Pod>>) {
+    pub(super) fn show_mirror(&self, handles: &HashMap<String, Handle>, name: &Name, mirror: Option<&Arc<Pod>>) {
         for handle in handles.values().filter(|h| h.pod.is_static() && name_of(&h.pod) == *name) {
             let own = mirror.filter(|m| mirror::shows(m, &handle.pod)).cloned().and_then(BoundPod::parse);
             handle.mail.put(|inbox| inbox.mirror = Some(own));

@@ -3,8 +3,9 @@
 use api::pod as ask;
 use api::pod::QosClass;
 
-use crate::admit::{self, Lack};
+use crate::admit::{self, Kernel, Lack, Place};
 use crate::pod::BoundPod;
+use crate::resize::allocations::Others;
 use crate::sync::lifecycle::Cause;
 
 /// Why a pod ends for another, in its status and in an event.
@@ -14,6 +15,31 @@ pub const MESSAGE: &str = "Preempted in order to admit critical pod";
 /// What an ended pod's status says.
 pub fn cause() -> Cause {
     Cause { reason: REASON.into(), message: MESSAGE.into() }
+}
+
+/// Whether `pod` may begin beside `others`, and the uids of those that have to end first. Where upstream waits
+/// for that and admits nobody meanwhile, a pod that fits only once those that end already have ended is
+/// admitted and waits for them.
+///
+/// # Errors
+/// Why it is refused.
+pub fn judge(pod: &BoundPod, place: &Place, kernel: &Kernel, others: &Others<'_>) -> Result<Vec<String>, Cause> {
+    let stay = || others.stay.iter().copied();
+    let now = || stay().chain(others.yielding.iter().copied());
+    let (mut ends, fits_now) = if pod.is_critical() {
+        let lacks = admit::refuse_critical(pod, place, kernel, stay())?;
+        let lacks_now = admit::refuse_critical(pod, place, kernel, now());
+        (victims(pod, &others.stay, &lacks)?, lacks_now.is_ok_and(|lacks| lacks.is_empty()))
+    } else {
+        if let Some(cause) = admit::refuse(pod, place, kernel, stay()) {
+            return Err(cause);
+        }
+        (Vec::new(), admit::refuse(pod, place, kernel, now()).is_none())
+    };
+    if !fits_now {
+        ends.extend(&others.yielding);
+    }
+    Ok(ends.iter().map(|pod| pod.uid.clone()).collect())
 }
 
 /// A resource and how much of it has to become free.
@@ -135,6 +161,36 @@ mod tests {
             Err(cause) => format!("{}: {}", cause.reason, cause.message),
         };
         assert_eq!(found, want, "{lacks:?}");
+    }
+
+    /// A pod beside others, on a node of four processors; those in brackets end already.
+    #[test]
+    fn nobody_begins_where_another_still_is() {
+        let amounts = [("cpu", "4"), ("memory", "1Gi"), ("pods", "3")];
+        let quantity = |(name, amount): &(&str, &str)| ((*name).to_owned(), amount.parse().expect("an amount"));
+        let place = Place { allocatable: amounts.iter().map(quantity).collect(), ..Place::default() };
+        for (own, others, want) in [
+            ("u 1/1Mi", &["a 3/1Mi"][..], ""),
+            ("u 2/1Mi", &["a 3/1Mi"], "OutOfcpu"),
+            ("u! 2/1Mi", &["a 3/1Mi"], "a"),
+            // What others leave is given at once, and what they end for once they have.
+            ("u 1/1Mi", &["a! 1/1Mi", "(b 2/1Mi"], ""),
+            ("u 1/1Mi", &["a! 2/1Mi", "(b 3/1Mi"], "b"),
+            ("u 3/1Mi", &["a! 2/1Mi", "(b 3/1Mi"], "OutOfcpu"),
+            ("u! 1/1Mi", &["a! 2/1Mi", "(b 3/1Mi"], "b"),
+            ("u! 2/1Mi", &["a! 1/1Mi", "(b 2/1Mi", "c 2/1Mi"], "c b"),
+            ("u! 3/1Mi", &["a! 2/1Mi", "(b 3/1Mi"], "UnexpectedAdmissionError"),
+        ] {
+            let read = |text: &&str| (parse(text.trim_start_matches('(')), text.starts_with('('));
+            let pods: Vec<_> = others.iter().map(read).collect();
+            let of = |yields: bool| pods.iter().filter(|(_, y)| *y == yields).map(|(pod, _)| &**pod).collect();
+            let known = Others { stay: of(false), yielding: of(true) };
+            let found = match judge(&parse(own), &place, &Kernel::default(), &known) {
+                Ok(uids) => uids.join(" "),
+                Err(cause) => cause.reason,
+            };
+            assert_eq!(found, want, "{own} beside {others:?}");
+        }
     }
 
     #[test]

@@ -107,8 +107,8 @@ pub struct Options {
     pub version: String,
     /// Where the kubelet counts what it does.
     pub registry: Registry,
-    /// The folder of the node's logs, which `/logs` shows.
-    pub node_logs: PathBuf,
+    /// The folder of the node's logs, which `/logs` shows; `None` shows nothing.
+    pub node_logs: Option<PathBuf>,
 }
 
 /// How images are fetched, and who may use them.
@@ -160,7 +160,7 @@ impl Default for Options {
             static_pods: static_pods::Options::default(),
             version: concat!("v1.37.1+pintle.", env!("CARGO_PKG_VERSION")).into(),
             registry: Registry::default(),
-            node_logs: "/var/log".into(),
+            node_logs: Some("/var/log".into()),
         }
     }
 }

@@ -335,8 +335,32 @@ async fn others_end_for_a_critical_pod() {
         "terminationGracePeriodSeconds": 1, "containers": [{"name": "c", "image": "x:1"}]}});
     pods.create(&serde_json::from_value(wanted).expect("a pod")).await.expect("created");
     case.until("the pod runs", |c| c.pod()["status"]["phase"] == "Running").await;
-    case.runtime.take_log();
+    let web = case.pod()["metadata"]["uid"].as_str().expect("a uid").to_owned();
+    let log = Mutex::new(Vec::<String>::new());
+    let looks = |c: &Case, is: &dyn Fn(&str) -> bool| {
+        let mut log = log.lock();
+        log.extend(c.runtime.take_log());
+        log.iter().filter(|call| is(call)).count()
+    };
+    let (of_web, whole) = (format!("pod {web}"), |_: &str| true);
+    let is_web = |call: &str| call == of_web;
+    let is_vital = |call: &str| call.starts_with("pod ") && call != of_web;
+    looks(&case, &whole);
+    log.lock().clear();
+    // It takes a while to end, and neither task outlives that.
+    let door = case.runtime.hold("stop_container");
+    let other = of_web.clone();
+    case.runtime.panic_at(move |call| call.starts_with("pod ") && call != other);
     case.write_manifest("vital", "x:1");
+    case.until("the one ends", |c| c.runtime.is_held("stop_container")).await;
+    case.until("the critical one is looked at again", |c| looks(c, &is_vital) > 1).await;
+    let before = looks(&case, &is_web);
+    let own = of_web.clone();
+    case.runtime.panic_at(move |call| call == own);
+    case.runtime.poke(&web);
+    case.until("the other one, too", |c| looks(c, &is_web) > before + 1).await;
+    assert!(!log.lock().iter().any(|line| line.starts_with("run_sandbox")), "it began too early");
+    drop(door);
     case.until("the critical one runs", |c| c.mirror("vital").is_some_and(|m| m["status"]["phase"] == "Running")).await;
     let status = case.pod()["status"].clone();
     let said = ["phase", "reason", "message"].map(|key| status[key].as_str().unwrap_or_default());
@@ -344,9 +368,11 @@ async fn others_end_for_a_critical_pod() {
     let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
     let target = conditions.iter().find(|c| c["type"] == "DisruptionTarget").cloned().unwrap_or_default();
     assert_eq!((&target["status"], &target["reason"]), (&json!("True"), &json!("TerminationByKubelet")));
-    let log = case.runtime.take_log();
+    looks(&case, &whole);
+    let log = log.into_inner();
     let at = |call: &str| log.iter().position(|line| line.starts_with(call)).expect(call);
-    assert!(at("stop_") < at("run_sandbox"), "it began too early: {log:?}");
+    // A stop is in the log once it is done.
+    assert!(at("stop_container") < at("run_sandbox"), "it began too early: {log:?}");
     case.until("an event says so", |c| c.server.objects("events").iter().any(|e| e["reason"] == "Preempting")).await;
 
     // Nobody ends for another critical one.

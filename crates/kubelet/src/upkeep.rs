@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use crate::pods::Pods;
 
 /// How often logs and pods' disks are looked at for their size, and vanished pods' leftovers for removal.
-const ROTATE: Duration = Duration::from_secs(10);
+pub(crate) const ROTATE: Duration = Duration::from_secs(10);
 const SWEEP: Duration = Duration::from_secs(300);
 
 /// Keeps logs from growing.

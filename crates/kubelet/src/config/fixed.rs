@@ -1,10 +1,11 @@
 //! Fields that a file may have and that this kubelet has no choice about: only what is so anyway is taken.
-//! A family: a field that becomes a choice leaves this list for the reader's.
+//! A family: a field that becomes a choice leaves this list for the reader's. [config/tests.rs:
+//! fixed_fields_say_what_is_so]
 
 use super::reader::Reader;
 
 /// A field, and the values that say what is so; `""` stands for nothing in it.
-const FIXED: &[(&str, &[&str])] = &[
+pub(super) const FIXED: &[(&str, &[&str])] = &[
     ("configMapAndSecretChangeDetectionStrategy", &["", "Watch"]),
     ("containerLogMaxWorkers", &["1"]),
     ("containerLogMonitorInterval", &["10s"]),
@@ -20,7 +21,6 @@ const FIXED: &[(&str, &[&str])] = &[
     ("enableDebuggingHandlers", &["true"]),
     ("enableProfilingHandler", &["false"]),
     ("enableServer", &["true"]),
-    ("enableSystemLogHandler", &["false"]),
     ("enableSystemLogQuery", &["false"]),
     ("enforceNodeAllocatable", &["", "[\"pods\"]", "[\"none\"]"]),
     ("eventBurst", &["0"]),

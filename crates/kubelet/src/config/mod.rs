@@ -32,8 +32,11 @@ pub struct FileConfig {
     pub container_log_max_files: Option<usize>,
     pub container_log_max_size: Option<u64>,
     pub container_runtime_endpoint: Option<String>,
-    /// `evictionHard`, `mergeDefaultEvictionSettings` and `evictionPressureTransitionPeriod`.
-    pub eviction: Option<Thresholds>,
+    /// `enableSystemLogHandler`.
+    pub system_log_handler: Option<bool>,
+    /// `evictionHard` and `mergeDefaultEvictionSettings`.
+    pub eviction_hard: Option<Thresholds>,
+    pub eviction_pressure_transition_period: Option<Duration>,
     pub file_check_frequency: Option<Duration>,
     pub http_check_frequency: Option<Duration>,
     pub image_gc_high_threshold: Option<u64>,
@@ -96,7 +99,9 @@ pub fn parse(text: &[u8]) -> Result<FileConfig, String> {
         container_log_max_files: file.number("containerLogMaxFiles", 2..=10_000)?,
         container_log_max_size: log_size(&mut file)?,
         container_runtime_endpoint: file.text("containerRuntimeEndpoint")?,
-        eviction: eviction(&mut file)?,
+        system_log_handler: file.truth("enableSystemLogHandler")?,
+        eviction_hard: eviction(&mut file)?,
+        eviction_pressure_transition_period: file.duration("evictionPressureTransitionPeriod")?,
         file_check_frequency: frequency(&mut file, "fileCheckFrequency")?,
         http_check_frequency: frequency(&mut file, "httpCheckFrequency")?,
         image_gc_high_threshold: file.number("imageGCHighThresholdPercent", 0..=100)?,
@@ -170,31 +175,22 @@ fn log_size(file: &mut Reader) -> Result<Option<u64>, String> {
 fn eviction(file: &mut Reader) -> Result<Option<Thresholds>, String> {
     let merged = file.truth("mergeDefaultEvictionSettings")?.unwrap_or(false);
     let hard = file.map("evictionHard")?;
-    let transition = file.duration("evictionPressureTransitionPeriod")?;
-    if hard.is_empty() && transition.is_none() {
+    if hard.is_empty() {
         return Ok(None);
     }
-    let mut out = Thresholds::default();
-    if !hard.is_empty() {
-        let list: Vec<String> = hard.iter().map(|(signal, amount)| format!("{signal}<{amount}")).collect();
-        let given = Thresholds::parse(&list.join(",")).map_err(|why| format!("evictionHard: {why}"))?;
-        let named = |signal: &str| !merged || hard.contains_key(signal);
-        out = Thresholds {
-            memory_available: if named("memory.available") { given.memory_available } else { out.memory_available },
-            data_available: if named("nodefs.available") { given.data_available } else { out.data_available },
-            data_inodes_free: if named("nodefs.inodesFree") { given.data_inodes_free } else { out.data_inodes_free },
-            images_available: if named("imagefs.available") { given.images_available } else { out.images_available },
-            images_inodes_free: if named("imagefs.inodesFree") {
-                given.images_inodes_free
-            } else {
-                out.images_inodes_free
-            },
-            pids_available: given.pids_available,
-            transition: out.transition,
-        };
-    }
-    out.transition = transition.unwrap_or(out.transition);
-    Ok(Some(out))
+    let list: Vec<String> = hard.iter().map(|(signal, amount)| format!("{signal}<{amount}")).collect();
+    let given = Thresholds::parse(&list.join(",")).map_err(|why| format!("evictionHard: {why}"))?;
+    let usual = Thresholds::default();
+    let of = |signal: &str, given, usual| if !merged || hard.contains_key(signal) { given } else { usual };
+    Ok(Some(Thresholds {
+        memory_available: of("memory.available", given.memory_available, usual.memory_available),
+        data_available: of("nodefs.available", given.data_available, usual.data_available),
+        data_inodes_free: of("nodefs.inodesFree", given.data_inodes_free, usual.data_inodes_free),
+        images_available: of("imagefs.available", given.images_available, usual.images_available),
+        images_inodes_free: of("imagefs.inodesFree", given.images_inodes_free, usual.images_inodes_free),
+        pids_available: given.pids_available,
+        transition: usual.transition,
+    }))
 }
 
 fn frequency(file: &mut Reader, name: &str) -> Result<Option<Duration>, String> {

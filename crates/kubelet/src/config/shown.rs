@@ -29,6 +29,8 @@ pub fn show(options: &crate::run::Options) -> serde_json::Value {
             "maxContainerRestartPeriod": format!("{}s", options.max_container_restart_period.as_secs()),
         },
         "enableServer": options.address.is_some(),
+        "enableSystemLogHandler": options.node_logs.is_some(),
+        "evictionPressureTransitionPeriod": format!("{}s", options.thresholds.transition.as_secs()),
         "maxParallelImagePulls": options.images.parallel,
         "maxPods": options.max_pods,
         "podPidsLimit": options.pod_pids_limit.map_or(-1, |n| i64::try_from(n).unwrap_or(i64::MAX)),

@@ -1,6 +1,8 @@
 //! What a KubeletConfiguration may say, and what is refused.
 
 use super::*;
+use serde_json::Value;
+use std::collections::BTreeMap;
 
 const HEAD: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
 
@@ -24,6 +26,7 @@ containerLogMaxFiles: 3
 containerLogMaxSize: 1Mi
 containerRuntimeEndpoint: unix:///run/other.sock
 crashLoopBackOff: {maxContainerRestartPeriod: 1m30s}
+enableSystemLogHandler: false
 evictionHard: {memory.available: 200Mi, pid.available: 10%}
 evictionPressureTransitionPeriod: 30s
 fileCheckFrequency: 5s
@@ -50,10 +53,7 @@ tlsCertFile: /crt
 tlsPrivateKeyFile: /key
 ";
     let found = of(text).expect("read");
-    let eviction = Thresholds {
-        transition: Duration::from_secs(30),
-        ..Thresholds::parse("memory.available<200Mi,pid.available<10%").expect("thresholds")
-    };
+    let eviction = Thresholds::parse("memory.available<200Mi,pid.available<10%").expect("thresholds");
     let want = FileConfig {
         address: "127.0.0.1".parse().ok(),
         allowed_unsafe_sysctls: vec!["net.core.*".into()],
@@ -66,7 +66,9 @@ tlsPrivateKeyFile: /key
         container_log_max_files: Some(3),
         container_log_max_size: Some(1 << 20),
         container_runtime_endpoint: Some("unix:///run/other.sock".into()),
-        eviction: Some(eviction),
+        system_log_handler: Some(false),
+        eviction_hard: Some(eviction),
+        eviction_pressure_transition_period: Some(Duration::from_secs(30)),
         file_check_frequency: Some(Duration::from_secs(5)),
         http_check_frequency: None,
         image_gc_high_threshold: Some(90),
@@ -96,6 +98,41 @@ tlsPrivateKeyFile: /key
         tls_private_key_file: Some("/key".into()),
     };
     assert_eq!(found, want);
+}
+
+/// A field that only says what is so may say that, or nothing, and nothing else.
+#[test]
+fn fixed_fields_say_what_is_so() {
+    use crate::node::{keeper, status};
+    use crate::server::Route;
+    let has = |path: &str| serde_json::json!(Route::parse(path).is_some());
+    let time = |time: Duration| serde_json::json!(format!("{}s", time.as_secs()));
+    let shown = show(&crate::Options { address: "127.0.0.1:1".parse().ok(), ..Default::default() });
+    let mut so: BTreeMap<&str, Value> = BTreeMap::from([
+        ("containerLogMonitorInterval", time(crate::upkeep::ROTATE)),
+        ("enableDebugFlagsHandler", has("/debug/flags/v")),
+        ("enableDebuggingHandlers", has("/containerLogs/ns/p/c")),
+        ("enableProfilingHandler", has("/debug/pprof/profile")),
+        ("enableSystemLogHandler", has("/logs/")),
+        ("nodeStatusMaxImages", status::MAX_IMAGES.into()),
+        ("nodeStatusReportFrequency", time(keeper::REPORT)),
+        ("nodeStatusUpdateFrequency", time(keeper::LOOK)),
+    ]);
+    so.extend(shown.as_object().expect("an object").iter().map(|(name, value)| (name.as_str(), value.clone())));
+    let mut checked = Vec::new();
+    for (name, accepted) in fixed::FIXED {
+        let Some(value) = so.get(name) else { continue };
+        checked.push(*name);
+        assert_eq!(of(&format!("{name}: {value}")), Ok(FileConfig::default()), "{name}");
+        let is_nothing = |text: &&&str| !["", "0", "0s"].contains(*text);
+        for text in accepted.iter().filter(is_nothing) {
+            let tree = serde_json::json!({ *name: value });
+            let mut reader = Reader::new("", &tree).expect("an object");
+            assert_eq!(reader.only(name, &[text]), Ok(()), "{name} is taken as {text}, but is {value}");
+        }
+    }
+    assert!(checked.contains(&"enableProfilingHandler") && checked.contains(&"readOnlyPort"), "{checked:?}");
+    assert_eq!(of("enableSystemLogHandler: true").map(|c| c.system_log_handler), Ok(Some(true)));
 }
 
 /// What kubeadm writes sets most fields to nothing.
@@ -130,7 +167,7 @@ tlsCipherSuites: null
 
 #[test]
 fn defaults_stay_where_they_are_merged() {
-    let eviction = |rest: &str| of(rest).expect("read").eviction;
+    let eviction = |rest: &str| of(rest).expect("read").eviction_hard;
     let given = "evictionHard: {memory.available: 1Gi, nodefs.available: 0%}";
     let alone = eviction(given).expect("given");
     assert_eq!((alone.data_available, alone.images_available), (None, None));

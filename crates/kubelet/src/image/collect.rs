@@ -11,7 +11,7 @@ use crate::runtime::Image;
 /// When images go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// From so many percent in use on, images are removed; 100 for never.
+    /// From so many percent in use on, images are removed; at 100 only when the node is short of disk.
     pub high: u64,
     /// Until so many are in use.
     pub low: u64,
@@ -24,11 +24,14 @@ pub struct Policy {
 
 impl Default for Policy {
     fn default() -> Self {
-        Self { high: 85, low: 80, min_age: Duration::from_secs(120), max_age: None }
+        Self::USUAL
     }
 }
 
 impl Policy {
+    /// Upstream's.
+    pub const USUAL: Self = Self { high: 85, low: 80, min_age: Duration::from_secs(120), max_age: None };
+
     /// Says what is wrong with it.
     pub fn check(&self) -> Result<(), String> {
         let Self { high, low, min_age, max_age } = *self;

@@ -31,11 +31,11 @@ use crate::report::{Report, Wait};
 use crate::runtime::{Error, Features, Image, Runtime};
 
 /// How often the machine and the runtime are looked at.
-const LOOK: Duration = Duration::from_secs(10);
+pub(crate) const LOOK: Duration = Duration::from_secs(10);
 /// How often while the runtime is not ready, after it once was.
 const LOOK_UNREADY: Duration = Duration::from_secs(1);
 /// How often a status is written in which nothing changed but the time.
-const REPORT: Duration = Duration::from_secs(5 * 60);
+pub(crate) const REPORT: Duration = Duration::from_secs(5 * 60);
 /// How the runtime is asked until it is ready for the first time: every pod waits for that.
 const FIRST: Policy = Policy { initial: Duration::from_millis(10), max: Duration::from_millis(200) };
 /// Looks of that sort; a runtime that needs longer is waited for in peace.

@@ -25,7 +25,7 @@ static STATUS: LazyLock<Type> =
     LazyLock::new(|| api::schema::find("core/v1", "NodeStatus").expect("a node's status has a schema"));
 
 /// Images a Node names, and names of each.
-const MAX_IMAGES: usize = 50;
+pub(crate) const MAX_IMAGES: usize = 50;
 const MAX_NAMES: usize = 5;
 
 /// What is kept from pods for the system.

@@ -15,6 +15,14 @@ use crate::pod::BoundPod;
 use crate::sync::lifecycle::Cause;
 use crate::sync::mailbox::Mailbox;
 
+/// The other pods of the node that have not ended.
+#[derive(Debug, Default)]
+pub struct Others<'a> {
+    pub stay: Vec<&'a BoundPod>,
+    /// They end for a critical pod, and have what they have until then.
+    pub yielding: Vec<&'a BoundPod>,
+}
+
 /// A pod that the node has taken.
 struct Entry {
     /// As it is allocated.
@@ -61,19 +69,22 @@ impl Allocations {
     }
 
     /// A pod that was not known before; it counts from now on unless `judge` names a reason against it
-    /// beside the others. Gives the uids of those that `judge` says end for it.
+    /// beside the others. Gives the uids of those that `judge` says end before it begins.
     pub fn admit(
         &self,
         pod: &Arc<BoundPod>,
-        judge: impl FnOnce(&BoundPod, &Place, &[&BoundPod]) -> Result<Vec<String>, Cause>,
+        judge: impl FnOnce(&BoundPod, &Place, &Others<'_>) -> Result<Vec<String>, Cause>,
     ) -> Result<Vec<String>, Cause> {
         let mut inner = self.inner.lock();
         let record = inner.found.get(&pod.uid).cloned();
         let record = record.unwrap_or_else(|| Record { allocated: Allocation::wished(pod), ..Record::default() });
         let allocated = record.allocated.apply(pod);
         let ends = {
-            let others: Vec<&BoundPod> = inner.others(&pod.uid).collect();
-            judge(&allocated, &inner.place, &others)?
+            let of = |yields: bool| {
+                let others = inner.others(&pod.uid).filter(move |e| e.yields == yields);
+                others.map(|e| &*e.pod).collect()
+            };
+            judge(&allocated, &inner.place, &Others { stay: of(false), yielding: of(true) })?
         };
         for uid in &ends {
             if let Some(entry) = inner.pods.get_mut(uid) {
@@ -189,13 +200,13 @@ impl Allocations {
 }
 
 impl Inner {
-    fn others<'a>(&'a self, uid: &'a str) -> impl Iterator<Item = &'a BoundPod> {
-        let others = self.pods.iter().filter(move |(other, e)| *other != uid && !e.yields);
-        others.map(|(_, e)| &*e.pod).filter(|p| !p.has_ended())
+    fn others<'a>(&'a self, uid: &'a str) -> impl Iterator<Item = &'a Entry> {
+        self.pods.iter().filter(move |(other, e)| *other != uid && !e.pod.has_ended()).map(|(_, e)| e)
     }
 
     fn refuse(&self, wish: &BoundPod) -> Option<Refusal> {
-        let others: Vec<&BoundPod> = self.others(&wish.uid).collect();
+        // Those that yield have their room until they have ended, and who waits is woken then.
+        let others: Vec<&BoundPod> = self.others(&wish.uid).map(|e| &*e.pod).collect();
         fit::refuse(wish, &self.place, &others)
     }
 

@@ -50,6 +50,9 @@ pub fn container(
     }
 }
 
+/// Whether a call, as text, is meant.
+type IsMeant = Box<dyn Fn(&str) -> bool + Send>;
+
 #[derive(Default)]
 struct World {
     next: u64,
@@ -57,6 +60,8 @@ struct World {
     images: BTreeMap<String, Image>,
     missing: BTreeSet<String>,
     failing: BTreeMap<&'static str, Error>,
+    /// The next call whose text is such panics.
+    panicking: Option<IsMeant>,
     /// Calls that are held back until the door opens.
     held: BTreeMap<&'static str, watch::Receiver<bool>>,
     /// Calls that wait at a door now.
@@ -90,7 +95,19 @@ impl Fake {
         self.world.lock().failing.remove(name);
     }
 
-    /// Makes calls of `name` (a sandbox, a start or a pull) wait before they do their work, until
+    /// Makes the next call whose text is such panic, as a mistake in the caller would.
+    pub fn panic_at(&self, is_meant: impl Fn(&str) -> bool + Send + 'static) {
+        self.world.lock().panicking = Some(Box::new(is_meant));
+    }
+
+    /// Says that something happened to the pod.
+    pub fn poke(&self, uid: &str) {
+        let mut world = self.world.lock();
+        let sandbox = world.pods.get(uid).and_then(|(_, pod)| pod.sandboxes.first().map(|s| s.id.clone()));
+        world.hint(&sandbox.unwrap_or_default());
+    }
+
+    /// Makes calls of `name` (a sandbox, a start, an end or a pull) wait before they do their work, until
     /// something is sent: a slow runtime. Dropping the door opens it.
     pub fn hold(&self, name: &'static str) -> watch::Sender<bool> {
         let (door, held) = watch::channel(false);
@@ -182,7 +199,14 @@ impl Fake {
 
     fn call(&self, name: &'static str, detail: &str) -> Result<parking_lot::MutexGuard<'_, World>> {
         let mut world = self.world.lock();
-        world.log.push(format!("{name} {detail}"));
+        let text = format!("{name} {detail}");
+        let is_time = world.panicking.as_ref().is_some_and(|is_meant| is_meant(&text));
+        world.log.push(text);
+        if is_time {
+            world.panicking = None;
+            drop(world);
+            panic!("the test wants it");
+        }
         match world.failing.get(name) {
             Some(error) => Err(error.clone()),
             None => Ok(world),
@@ -367,6 +391,7 @@ impl Runtime for Fake {
     }
 
     async fn stop_container(&self, id: &str, grace: Duration) -> Result<()> {
+        self.held("stop_container").await;
         let mut world = self.call("stop_container", &format!("{id} {}", grace.as_secs()))?;
         let at = world.stamp();
         let c = world.find(id)?;

@@ -27,7 +27,7 @@ pub struct About {
     /// What `/configz` shows.
     pub config: Value,
     /// What `/logs` shows.
-    pub log_folder: PathBuf,
+    pub log_folder: Option<PathBuf>,
     /// Whether the runtime is still being listed.
     pub listed: Arc<Mutex<relist::Health>>,
 }
@@ -127,7 +127,10 @@ pub async fn answer(server: &Server, route: Route, asked: Option<&str>) -> Respo
             Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
         },
         Route::Probes => page_answer(about.ctx.metrics.probes.page()),
-        Route::Logs(path) => node_logs::answer(&about.log_folder, &path).await,
+        Route::Logs(path) => match &about.log_folder {
+            Some(folder) => node_logs::answer(folder, &path).await,
+            None => text(StatusCode::NOT_FOUND, "404 page not found\n"),
+        },
         Route::Checkpoint { namespace, pod, container } => {
             checkpoint(server, &namespace, &pod, &container, asked).await
         }

@@ -177,7 +177,7 @@ impl Bench {
             ctx: sim.clone(),
             stats: stats.stats,
             config: json!({"maxPods": 110}),
-            log_folder: logs.path().to_owned(),
+            log_folder: Some(logs.path().to_owned()),
             listed: Default::default(),
         };
         *pods.1.lock() = vec![stats.view];
@@ -345,6 +345,11 @@ async fn what_is_told_of_the_node() {
     assert!(bench.get("/logs/").await.1.contains("<a href=\"0.log\">0.log</a>"));
     assert_eq!(bench.get("/logs/0.log").await.0, 200);
     assert_eq!(bench.get("/logs/../secret").await.0, 404);
+    let mut bench = bench;
+    Arc::get_mut(&mut bench.server.about).expect("nobody else's").log_folder = None;
+    for path in ["/logs/", "/logs/0.log"] {
+        assert_eq!(bench.get(path).await.0, 404, "switched off");
+    }
 }
 
 #[tokio::test]
@@ -389,6 +394,20 @@ async fn pages_are_strictly_what_prometheus_reads() {
     assert!(value("/metrics", "process_resident_memory_bytes", &[]).is_some_and(|n| n > 0.0));
     metrics.forget(&pod);
     assert_eq!(bench.get("/metrics/probes").await.1, "");
+    let namesake = json!({"metadata": {"namespace": "other", "name": "p", "uid": "u-2"}, "spec": {"containers": []}});
+    let namesake = crate::pod::tests::pod(namesake);
+    for pod in [&pod, &namesake] {
+        metrics.probed(
+            pod,
+            "c",
+            crate::probe::threshold::Kind::Readiness,
+            "failed",
+            std::time::Duration::from_millis(7),
+        );
+    }
+    metrics.forget(&pod);
+    let left = bench.get("/metrics/probes").await.1;
+    assert!(left.contains("namespace=\"other\"") && !left.contains("namespace=\"ns\""), "{left}");
 }
 
 #[tokio::test]

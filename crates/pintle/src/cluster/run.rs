@@ -38,7 +38,7 @@ use crate::cluster::identities::{self, Identities};
 use crate::cluster::kubeconfigs::Kubeconfigs;
 use crate::cluster::preflight::{KUBELET_PORT, check, path};
 use crate::cluster::{address, next, node_ready, snapshots};
-use crate::commands::up::{Component, READY, Up};
+use crate::commands::up::{Component, IMAGES_STAY, READY, Up};
 use crate::progress::Progress;
 use crate::signals::Signals;
 use crate::{VERSION, logging};
@@ -235,7 +235,7 @@ impl Cluster {
                 ..kubelet::static_pods::Options::default()
             },
             version: VERSION.to_owned(),
-            images: self.args.images.options(&kubelet::config::FileConfig::default())?,
+            images: self.args.images.options(&kubelet::config::FileConfig::default(), IMAGES_STAY)?,
             ..kubelet::Options::default()
         };
         let (clock, rng, stage) = (self.clock.clone(), self.rng.clone(), self.components.clone());

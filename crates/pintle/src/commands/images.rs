@@ -32,8 +32,8 @@ pub struct Images {
     /// The images that NeverVerifyAllowlistedImages means (comma separated; `/*` at the end: all below).
     #[arg(long, value_name = "IMAGE", value_delimiter = ',')]
     preloaded_images_verification_allowlist: Vec<String>,
-    /// From so many percent of their disk in use on, images that nobody uses are removed; 100 for never
-    /// [default: 85].
+    /// From so many percent of their disk in use on, images that nobody uses are removed; at 100 only when the
+    /// node is short of disk [default: 85, of `up` 100].
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u64).range(0..=100))]
     image_gc_high_threshold: Option<u64>,
     /// Until so many percent are in use [default: 80].
@@ -45,8 +45,8 @@ pub struct Images {
 }
 
 impl Images {
-    /// As the kubelet takes them: what a flag does not say, `file` does.
-    pub fn options(&self, file: &FileConfig) -> Result<kubelet::ImageOptions> {
+    /// As the kubelet takes them: what a flag does not say, `file` does, and for when images go else `usual`.
+    pub fn options(&self, file: &FileConfig, usual: Policy) -> Result<kubelet::ImageOptions> {
         let defaults = kubelet::ImageOptions::default();
         let listed = match self.preloaded_images_verification_allowlist.as_slice() {
             [] => &file.image_verification_allowlist,
@@ -70,7 +70,6 @@ impl Images {
         };
         let config = self.image_credential_provider_config.clone();
         let providers = config.zip(self.image_credential_provider_bin_dir.clone());
-        let usual = Policy::default();
         let collection = Policy {
             high: self.image_gc_high_threshold.or(file.image_gc_high_threshold).unwrap_or(usual.high),
             low: self.image_gc_low_threshold.or(file.image_gc_low_threshold).unwrap_or(usual.low),

@@ -8,6 +8,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 use kubelet::cgroup::Driver;
 use kubelet::config::FileConfig;
+use kubelet::image::collect::Policy;
 use kubelet::node::pressure::Thresholds;
 use kubelet::static_pods::{self, url::Url};
 use stdx::{Rng, SharedClock};
@@ -205,8 +206,12 @@ fn options(args: &Kubelet, file: &FileConfig, clock: &SharedClock) -> Result<kub
             args.container_log_max_files.map(usize::from).or(file.container_log_max_files).unwrap_or(log_files),
         ),
         allowed_unsafe_sysctls: list(&args.allowed_unsafe_sysctls, &file.allowed_unsafe_sysctls),
-        thresholds: args.eviction_hard.or(file.eviction).unwrap_or_default(),
-        images: args.images.options(file)?,
+        thresholds: Thresholds {
+            transition: file.eviction_pressure_transition_period.unwrap_or(defaults.thresholds.transition),
+            ..args.eviction_hard.or(file.eviction_hard).unwrap_or(defaults.thresholds)
+        },
+        node_logs: defaults.node_logs.filter(|_| file.system_log_handler.unwrap_or(true)),
+        images: args.images.options(file, Policy::default())?,
         static_pods,
         version: VERSION.to_owned(),
         max_container_restart_period: file
@@ -214,4 +219,47 @@ fn options(args: &Kubelet, file: &FileConfig, clock: &SharedClock) -> Result<kub
             .unwrap_or(defaults.max_container_restart_period),
         ..defaults
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        kubelet: Kubelet,
+    }
+
+    fn of(flags: &[&str], file: &str) -> kubelet::Options {
+        let line = Line::parse_from(["kubelet", "--node-ip=192.0.2.1"].iter().chain(flags));
+        let file = format!("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n{file}");
+        let file = kubelet::config::parse(file.as_bytes()).expect("a file");
+        options(&line.kubelet, &file, &stdx::clock::RealClock::shared()).expect("options")
+    }
+
+    #[test]
+    fn a_flag_leaves_the_rest_of_the_file() {
+        let file = "evictionHard: {memory.available: 1Gi}\nevictionPressureTransitionPeriod: 30s\n";
+        let flag = "--eviction-hard=memory.available<200Mi";
+        let parsed = |text: &str, seconds| Thresholds {
+            transition: Duration::from_secs(seconds),
+            ..Thresholds::parse(text).expect("thresholds")
+        };
+        assert_eq!(of(&[flag], file).thresholds, parsed("memory.available<200Mi", 30));
+        assert_eq!(of(&[], file).thresholds, parsed("memory.available<1Gi", 30));
+        assert_eq!(of(&[flag], "").thresholds, parsed("memory.available<200Mi", 300));
+        let usual = Thresholds::default();
+        assert_eq!(of(&[], "").thresholds, usual);
+        let only = of(&[], "evictionPressureTransitionPeriod: 30s").thresholds;
+        assert_eq!(only, Thresholds { transition: Duration::from_secs(30), ..usual });
+    }
+
+    #[test]
+    fn the_nodes_logs_are_shown_unless_a_file_forbids_it() {
+        assert!(of(&[], "").node_logs.is_some());
+        assert!(of(&[], "enableSystemLogHandler: true").node_logs.is_some());
+        assert_eq!(of(&[], "enableSystemLogHandler: false").node_logs, None);
+    }
 }

@@ -14,6 +14,7 @@ use host::journal::Journal;
 use host::layout::Layout;
 use host::process::{self, ProcessId};
 use ipnet::IpNet;
+use kubelet::image::collect::Policy;
 use kubelet::node::pressure::Thresholds;
 use stdx::SharedClock;
 
@@ -112,6 +113,10 @@ impl Up {
 /// Where pressure begins on a machine that does other things, too.
 const EVICTION_HARD: &str = "memory.available<100Mi,nodefs.available<1Gi,nodefs.inodesFree<5%,imagefs.available<1Gi";
 
+/// When images go there: when the node itself is short of disk, not when others have filled it. What was
+/// imported is in no registry and would not come back.
+pub const IMAGES_STAY: Policy = Policy { high: 100, ..Policy::USUAL };
+
 /// The line that ends the progress of the process in the background.
 pub const READY: &str = "\u{4}";
 
@@ -168,4 +173,30 @@ fn in_background(args: &Up) -> Result<()> {
     let lines: Vec<&str> = text.lines().collect();
     let tail = lines[lines.len().saturating_sub(15)..].join("\n  ");
     bail!("the cluster did not start ({status}); the end of {}:\n  {tail}", log_path.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use kubelet::image::collect;
+    use kubelet::node::facts::Disk;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        up: Up,
+    }
+
+    #[test]
+    fn images_stay_on_a_laptop_that_is_nearly_full() {
+        let to_free = |flags: &[&str]| {
+            let line = Line::parse_from(["up"].iter().chain(flags));
+            let images = line.up.images.options(&kubelet::config::FileConfig::default(), IMAGES_STAY).expect("options");
+            let disk = Disk { capacity: 1000, available: 10, ..Disk::default() };
+            collect::usage(&disk, &images.collection).expect("known").to_free
+        };
+        assert_eq!(to_free(&[]), 0);
+        assert_eq!(to_free(&["--image-gc-high-threshold=85"]), 190);
+    }
 }

@@ -118,10 +118,12 @@ impl Family {
         }
     }
 
-    fn forget(&self, label: &str, value: &str) {
-        if let Some(at) = self.labels.iter().position(|l| l == label) {
-            self.series.lock().retain(|values, _| values.get(at).is_none_or(|v| v != value));
-        }
+    fn forget(&self, labels: &[(&str, &str)]) {
+        let at = |label: &str| self.labels.iter().position(|l| l == label);
+        let wanted: Option<Vec<(usize, &str)>> = labels.iter().map(|(l, value)| Some((at(l)?, *value))).collect();
+        let Some(wanted) = wanted else { return };
+        let is_meant = |values: &[String]| wanted.iter().all(|(at, value)| values.get(*at).is_some_and(|v| v == value));
+        self.series.lock().retain(|values, _| !is_meant(values));
     }
 }
 
@@ -207,9 +209,9 @@ impl Counter {
         self.0.with(labels, |series| series.value += amount.max(0.0));
     }
 
-    /// Drops every label set in which `label` has `value`: what it stood for is gone.
-    pub fn forget(&self, label: &str, value: &str) {
-        self.0.forget(label, value);
+    /// Drops every label set in which all of `labels` have those values: what they stand for is gone.
+    pub fn forget(&self, labels: &[(&str, &str)]) {
+        self.0.forget(labels);
     }
 
     /// Asks somebody else who counts, whenever a page is written, until they are gone.
@@ -244,9 +246,9 @@ impl Gauge {
         self.0.with(labels, |series| series.value += amount);
     }
 
-    /// Drops every label set in which `label` has `value`: what it stood for is gone.
-    pub fn forget(&self, label: &str, value: &str) {
-        self.0.forget(label, value);
+    /// Drops every label set in which all of `labels` have those values: what they stand for is gone.
+    pub fn forget(&self, labels: &[(&str, &str)]) {
+        self.0.forget(labels);
     }
 }
 
@@ -269,9 +271,9 @@ impl Histogram {
         self.observe(labels, duration.as_secs_f64());
     }
 
-    /// Drops every label set in which `label` has `value`: what it stood for is gone.
-    pub fn forget(&self, label: &str, value: &str) {
-        self.0.forget(label, value);
+    /// Drops every label set in which all of `labels` have those values: what they stand for is gone.
+    pub fn forget(&self, labels: &[(&str, &str)]) {
+        self.0.forget(labels);
     }
 
     /// How many amounts were seen.
@@ -306,8 +308,13 @@ mod tests {
              took_seconds_bucket{who=\"a\",le=\"+Inf\"} 3\ntook_seconds_sum{who=\"a\"} 8.1\ntook_seconds_count{who=\"a\"} 3\n\
              # HELP found Found.\n# TYPE found gauge\nfound 9\n"
         );
-        asked.forget("who", "a");
+        asked.forget(&[("who", "a")]);
         assert_eq!((asked.value(&["a"]), asked.value(&["b"]), took.count(&["a"])), (0.0, 1.0, 3));
+        let both = registry.counter("both_total", "Both.", &["pod", "namespace"]);
+        [["web", "a"], ["web", "b"]].iter().for_each(|labels| both.inc(labels));
+        both.forget(&[("pod", "web"), ("other", "a")]);
+        both.forget(&[("pod", "web"), ("namespace", "a")]);
+        assert_eq!((both.value(&["web", "a"]), both.value(&["web", "b"])), (0.0, 1.0));
     }
 
     #[test]
