@@ -1,5 +1,8 @@
 //! What happens to pods after they run, and what is said of those that do not: logs, watched events,
-//! faults of the node, and the Waits of every broken state. One cluster, real kubectl.
+//! faults of the node, the Waits of every broken state, and streams. Real kubectl.
+
+#[path = "pods/streams.rs"]
+mod streams;
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -40,6 +43,11 @@ async fn pods_and_their_troubles() -> Result<()> {
     a_dead_shim_is_survived(&world).await.context("a dead shim is survived")?;
     deadlines_in_a_mass_start(&world).await.context("deadlines in a mass start")?;
     Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn streams_reach_pods_and_end() -> Result<()> {
+    streams::all().await
 }
 
 /// A command whose output is read line by line.
