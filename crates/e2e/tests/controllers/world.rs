@@ -259,11 +259,15 @@ impl World {
     }
 
     pub async fn until(&self, what: &str, done: impl AsyncFn(&Self) -> bool) {
-        for _ in 0..600 {
+        // A busy machine gets less done in a step: half a minute of real time is given in any case.
+        let real = stdx::clock::RealClock::shared();
+        let (mut steps, limit) = (0, real.now() + Duration::from_secs(30));
+        while steps < 600 || real.now() < limit {
             if done(self).await {
                 return;
             }
             self.step().await;
+            steps += 1;
         }
         let mut seen = String::new();
         for plural in ["deployments", "replicasets", "pods", "events"] {
