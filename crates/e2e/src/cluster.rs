@@ -160,6 +160,24 @@ impl Cluster {
         self.tail("pintle.log")
     }
 
+    /// What a failed test says of the cluster: pods, what holds them up, the last events, and the log's end.
+    /// CI keeps nothing else.
+    async fn state(&self) -> String {
+        let mut told = String::new();
+        for (args, most) in [
+            (&["get", "pods", "-A", "-o", "wide"][..], 40),
+            (&["get", "waits", "-A"], 40),
+            (&["get", "events", "-A", "--sort-by=.metadata.creationTimestamp"], 30),
+        ] {
+            let run = self.kubectl_command(args).arg("--request-timeout=10s").output();
+            let Ok(Ok(output)) = self.clock.timeout(Duration::from_secs(15), run).await else { continue };
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            let lines: Vec<&str> = text.lines().collect();
+            told += &format!("kubectl {args:?}:\n{}\n", lines[lines.len().saturating_sub(most)..].join("\n"));
+        }
+        told + &self.log_tail()
+    }
+
     /// Ends the process as `kill` does and waits for it.
     pub async fn stop(&mut self) -> Result<()> {
         let Some(mut child) = self.child.take() else { return Ok(()) };
@@ -220,7 +238,7 @@ impl Cluster {
     pub async fn kubectl(&self, args: &[&str]) -> Result<String> {
         let output = self.kubectl_output(args).await?;
         if !output.status.success() {
-            bail!("kubectl {args:?} failed: {}\n{}", String::from_utf8_lossy(&output.stderr), self.log_tail());
+            bail!("kubectl {args:?} failed: {}\n{}", String::from_utf8_lossy(&output.stderr), self.state().await);
         }
         Ok(String::from_utf8(output.stdout)?)
     }
@@ -272,7 +290,7 @@ impl Cluster {
             match check().await {
                 Ok(value) => return Ok(value),
                 Err(error) if self.clock.now() > deadline => {
-                    bail!("{what}: still not so after {PATIENCE:?}: {error:#}\n{}", self.log_tail())
+                    bail!("{what}: still not so after {PATIENCE:?}: {error:#}\n{}", self.state().await)
                 }
                 Err(_) => self.clock.sleep(Duration::from_millis(50)).await,
             }
