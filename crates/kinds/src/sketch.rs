@@ -6,7 +6,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-use crate::lean::Key;
+use crate::only::Key;
 
 /// What every object is known by.
 const METADATA: [&str; 5] =

@@ -20,21 +20,18 @@ use serde::de::DeserializeOwned;
 use serde::ser::{self, SerializeMap, SerializeSeq, SerializeStruct};
 use serde_json::{Map, Value};
 
-use crate::lean::Lean;
 use crate::only::{Only, Part};
+use crate::tree::Tree;
 
 /// Decodes a view without `metadata.managedFields`. A tree that does not fit is the client's mistake.
 pub fn read<T: DeserializeOwned>(tree: &Value) -> status::Result<T> {
-    T::deserialize(Lean::new(tree)).map_err(|error| Status::bad_request(error.to_string()))
+    T::deserialize(Tree::new(tree)).map_err(|error| Status::bad_request(error.to_string()))
 }
 
 /// The same from bytes, of which only the parts are seen; all, when none is named.
 pub fn read_parts<T: DeserializeOwned>(json: &[u8], parts: &'static [Part]) -> status::Result<T> {
     let mut input = serde_json::Deserializer::from_slice(json);
-    let view = match parts {
-        [] => T::deserialize(Lean::new(&mut input)),
-        parts => T::deserialize(Only::new(&mut input, parts)),
-    };
+    let view = T::deserialize(Only::new(&mut input, parts));
     let view = view.and_then(|view| input.end().map(|()| view));
     view.map_err(|error| Status::bad_request(error.to_string()))
 }

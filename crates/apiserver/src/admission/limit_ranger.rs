@@ -315,7 +315,7 @@ impl Plugin for LimitRanger {
             let wrong = if a.is_for(CLAIMS, "") {
                 PersistentVolumeClaim::deserialize(object).map(|claim| judge_claim(&claim, &items))
             } else {
-                Pod::deserialize(object).map(|pod| judge_pod(&pod, &items))
+                kinds::pod::read(object).map(|pod| judge_pod(&pod, &items))
             };
             if let Some(why) = told(wrong.map_err(status::Status::internal)?) {
                 return Err(a.forbidden(Some(object), why));

@@ -161,7 +161,7 @@ impl Counted {
             Measure::Claims => of_claim(object, &mut out),
             Measure::Pods => {
                 // One that cannot be read has been refused already.
-                if let Some(pod) = Pod::deserialize(object).ok().filter(|pod| !is_over(pod, now)) {
+                if let Some(pod) = kinds::pod::read(object).ok().filter(|pod| !is_over(pod, now)) {
                     resources::add(
                         &mut out,
                         &of_lists(api::pod::effective_requests(&pod), api::pod::effective_limits(&pod)),
@@ -177,7 +177,7 @@ impl Counted {
         if self.measure != Measure::Pods {
             return Ok(());
         }
-        let Ok(pod) = Pod::deserialize(object) else { return Ok(()) };
+        let Ok(pod) = kinds::pod::read(object) else { return Ok(()) };
         let Some(spec) = &pod.spec else { return Ok(()) };
         // A pod that is given something as a whole need not say what each container gets of it.
         if api::pod::has_resources_of_its_own(&pod) {
@@ -203,7 +203,7 @@ impl Counted {
     /// True when an object is in a scope.
     pub fn is_in(&self, scope: &Scope, object: &Value) -> bool {
         match self.measure {
-            Measure::Pods => Pod::deserialize(object).is_ok_and(|pod| pod_is_in(scope, &pod)),
+            Measure::Pods => kinds::pod::read(object).is_ok_and(|pod| pod_is_in(scope, &pod)),
             Measure::Claims if scope.name == "VolumeAttributesClass" => {
                 let at = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).filter(|n| !n.is_empty());
                 let named = [

@@ -26,16 +26,27 @@ mod warnings_volume;
 use api::types::core::v1 as core;
 use machinery::field::FieldErrors;
 use machinery::names;
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::kind::{Columns, Ctx, Kind, Selectable, Verb};
 use crate::only::Part;
 use crate::shape::{PROXIED, Shape, Subresource};
+use crate::tree::Tree;
 
 /// What is done to a part of a pod.
 const CHANGED: &[&str] = &["get", "patch", "update"];
 
 pub struct Pod;
+
+/// Reads a pod, without `metadata.managedFields`. One function, because what reads a pod is large, and would
+/// otherwise be in the binary once for every crate that does.
+///
+/// # Errors
+/// When the tree is no pod.
+pub fn read(tree: &Value) -> serde_json::Result<core::Pod> {
+    core::Pod::deserialize(Tree::new(tree))
+}
 
 impl Kind for Pod {
     type Object = core::Pod;

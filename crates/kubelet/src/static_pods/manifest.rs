@@ -101,8 +101,8 @@ fn list(bytes: &[u8], format: Format) -> Option<Vec<Value>> {
 
 fn one(kind: &dyn AnyKind, value: Value, origin: &Origin, node: &str, now: Timestamp) -> Result<Arc<BoundPod>, String> {
     let hash = hash(&value, origin, node);
-    let typed = |value: Value| serde_json::from_value::<core::Pod>(value).map_err(|e| format!("invalid pod: {e}"));
-    let mut pod = typed(value)?;
+    let typed = |value: &Value| kinds::pod::read(value).map_err(|e| format!("invalid pod: {e}"));
+    let mut pod = typed(&value)?;
     let meta = &mut pod.metadata;
     let name = meta.name.clone().filter(|n| !n.is_empty()).ok_or("invalid pod: name is needed for the pod")?;
     let uid = meta.uid.clone().filter(|u| !u.is_empty()).unwrap_or(hash);
@@ -136,7 +136,7 @@ fn one(kind: &dyn AnyKind, value: Value, origin: &Origin, node: &str, now: Times
     if !errors.is_empty() {
         return Err(format!("invalid pod: {errors}"));
     }
-    let mut pod = typed(value)?;
+    let mut pod = typed(&value)?;
     if let Some(resource) = reference(&pod) {
         return Err(format!("static pods may not reference {resource}"));
     }
