@@ -163,7 +163,7 @@ impl<K: Kind> AnyKind for K {
     }
 
     fn row_of_bytes(&self, object: &[u8], now: Timestamp) -> status::Result<(Vec<Cell>, RowConditions)> {
-        Ok((<K as Kind>::columns().row)(&view::read_parts(object, K::SHOWN)?, now))
+        Ok((<K as Kind>::columns().row)(&<K as Kind>::shown(object)?, now))
     }
 
     fn stored_as(&self) -> Option<&'static dyn AnyKind> {

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::only::Part;
 use crate::shape::{AnyShape, Shape};
+use crate::view;
 
 /// Which OpenAPI is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -400,6 +401,12 @@ pub trait Kind: Send + Sync + 'static {
 
     /// What of an object its columns read; nothing named stands for everything.
     const SHOWN: &'static [Part] = &[];
+
+    /// Reads those from bytes. Kinds of which whole screens are listed do so without a tree in between, with
+    /// [`view::read_parts`], and pay for it with a second copy of what reads them in the binary.
+    fn shown(json: &[u8]) -> status::Result<Self::Object> {
+        view::read(&view::seen(json, Self::SHOWN)?)
+    }
 
     /// The columns of its Table.
     fn columns() -> Columns<Self::Object>;

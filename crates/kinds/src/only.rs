@@ -1,6 +1,6 @@
 //! A deserializer that looks only at the parts of an object that somebody reads: a row of a Table needs
 //! a tenth of a pod, and what is skipped costs a tenth of what is decoded. Like [`crate::tree`] it never looks
-//! into `metadata.managedFields`, and is one type at every depth.
+//! into `metadata.managedFields`.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -31,9 +31,13 @@ pub fn read<T: DeserializeOwned>(tree: &Value) -> status::Result<T> {
 /// The same from bytes, of which only the parts are seen; all, when none is named.
 pub fn read_parts<T: DeserializeOwned>(json: &[u8], parts: &'static [Part]) -> status::Result<T> {
     let mut input = serde_json::Deserializer::from_slice(json);
-    let view = T::deserialize(Only::new(&mut input, parts));
-    let view = view.and_then(|view| input.end().map(|()| view));
+    let view = T::deserialize(Only::new(&mut input, parts)).and_then(|view| input.end().map(|()| view));
     view.map_err(|error| Status::bad_request(error.to_string()))
+}
+
+/// The tree of those parts.
+pub fn seen(json: &[u8], parts: &'static [Part]) -> status::Result<Value> {
+    read_parts(json, parts)
 }
 
 /// Decodes a view without `metadata.managedFields`, changes it, and writes the change back.

@@ -26,6 +26,7 @@ mod warnings_volume;
 use api::types::core::v1 as core;
 use machinery::field::FieldErrors;
 use machinery::names;
+use machinery::status;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -33,6 +34,7 @@ use crate::kind::{Columns, Ctx, Kind, Selectable, Verb};
 use crate::only::Part;
 use crate::shape::{PROXIED, Shape, Subresource};
 use crate::tree::Tree;
+use crate::view;
 
 /// What is done to a part of a pod.
 const CHANGED: &[&str] = &["get", "patch", "update"];
@@ -162,6 +164,10 @@ impl Kind for Pod {
     }
 
     const SHOWN: &'static [Part] = columns::SHOWN;
+
+    fn shown(json: &[u8]) -> status::Result<Self::Object> {
+        view::read_parts(json, Self::SHOWN)
+    }
 
     fn columns() -> Columns<Self::Object> {
         Columns { columns: columns::COLUMNS, row: columns::row }
