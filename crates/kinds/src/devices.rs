@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ::rules::selector::Wrong;
 use api::types::resource::v1 as resource;
 use jiff::Timestamp;
 use machinery::field::{FieldErrors, Path};
@@ -168,8 +169,12 @@ pub fn selectors(
             // It could be read when it came.
         } else if cel.expression.len() > EXPRESSION_LENGTH {
             errors.too_long(&path, EXPRESSION_LENGTH);
-        } else if let Err(wrong) = ::rules::selector::check(&cel.expression) {
-            errors.invalid(&path, cel.expression.as_str(), wrong);
+        } else {
+            match ::rules::selector::check(&cel.expression) {
+                Ok(()) => {}
+                Err(Wrong::Invalid(why)) => errors.invalid(&path, cel.expression.as_str(), why),
+                Err(Wrong::TooComplex) => errors.forbidden(&path, "too complex, exceeds cost limit"),
+            }
         }
     });
 }

@@ -46,6 +46,8 @@ pub enum Shape {
     },
     Map {
         values: Arc<Decl>,
+        /// Bytes of a key, at most; 0 where nothing says.
+        keys: u64,
     },
     Object {
         name: Arc<str>,
@@ -115,7 +117,7 @@ impl Decl {
         match &self.shape {
             Shape::Unknown | Shape::Opaque(_) => false,
             Shape::List { items, .. } => items.is_visible(),
-            Shape::Map { values } => values.is_visible(),
+            Shape::Map { values, .. } => values.is_visible(),
             _ => true,
         }
     }
@@ -134,7 +136,7 @@ impl Decl {
             Shape::Date | Shape::DateTime => Type::Timestamp,
             Shape::Quantity => Type::Named(QUANTITY),
             Shape::List { items, .. } => Type::list(items.type_of()),
-            Shape::Map { values } => Type::map(Type::String, values.type_of()),
+            Shape::Map { values, .. } => Type::map(Type::String, values.type_of()),
             Shape::Object { .. } => Type::Object(Object(Arc::clone(self))),
         }
     }
@@ -151,11 +153,19 @@ impl Decl {
         field.decl.is_visible().then_some(&field.decl)
     }
 
+    /// What the attributes of a device are, whatever their names.
+    pub(crate) fn attribute(&self) -> Option<&Arc<Decl>> {
+        match &self.shape {
+            Shape::Map { values, keys: 1.. } if matches!(values.shape, Shape::Any) => Some(values),
+            _ => None,
+        }
+    }
+
     /// What the elements of a list or map are.
     pub fn elements(&self) -> Option<&Arc<Decl>> {
         match &self.shape {
             Shape::List { items, .. } => Some(items),
-            Shape::Map { values } => Some(values),
+            Shape::Map { values, .. } => Some(values),
             _ => None,
         }
     }
@@ -180,7 +190,7 @@ impl Decl {
     pub fn child(&self, name: &str) -> Option<&Decl> {
         match &self.shape {
             Shape::Object { fields, .. } => fields.get(name).map(|f| &*f.decl),
-            Shape::Map { values } => Some(values),
+            Shape::Map { values, .. } => Some(values),
             Shape::Any => Some(self),
             _ => None,
         }
@@ -212,7 +222,7 @@ impl Decl {
                 let value = object.get(own).filter(|v| !v.is_null())?;
                 fields.get(own).map(|field| field.decl.read(value))
             }
-            Shape::Map { values } => object.get(name).map(|value| values.read(value)),
+            Shape::Map { values, .. } => object.get(name).map(|value| values.read(value)),
             Shape::Any => object.get(name).map(|value| self.read(value)),
             _ => None,
         }
@@ -418,7 +428,7 @@ fn object(schema: &Json, root: bool, name: &str) -> Arc<Decl> {
     if let Some(values) = schema.get("additionalProperties").filter(|v| v.is_object()) {
         let values = build(values, embedded(values), &format!("{name}.@elem"));
         let max_elements = bound("maxProperties").unwrap_or((MAX_REQUEST - 2) / (values.min_size + 6));
-        return Arc::new(Decl { shape: Shape::Map { values }, nullable, max_elements, min_size: 2 });
+        return Arc::new(Decl { shape: Shape::Map { values, keys: 0 }, nullable, max_elements, min_size: 2 });
     }
     let mut properties = schema.get("properties").and_then(Json::as_object).cloned().unwrap_or_default();
     if root && !has_meta(&properties) {

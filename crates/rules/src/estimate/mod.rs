@@ -206,22 +206,22 @@ impl Estimator<'_> {
         let (root, steps) = place.split_first()?;
         // What begins nowhere begins where the first variable does: upstream looks no closer.
         let mut decl = self.roots.iter().find(|(name, _)| **name == **root).or(self.roots.first())?.1;
-        let mut key = false;
+        let mut key = None;
         for step in steps {
-            if key {
+            if key.is_some() {
                 return None;
             }
             match &**step {
                 "@items" | "@values" => decl = decl.elements()?,
                 "@keys" => {
-                    matches!(decl.shape, Shape::Map { .. }).then_some(())?;
-                    key = true;
+                    let Shape::Map { keys, .. } = decl.shape else { return None };
+                    key = Some(keys);
                 }
-                field => decl = decl.visible_field(field)?,
+                field => decl = decl.visible_field(field).or_else(|| decl.attribute())?,
             }
         }
-        // A key is a text that nothing bounds: its declaration says 0.
-        Some(Range::new(0, if key { 0 } else { decl.max_elements }))
+        // A key is a text that nothing bounds in a definition: its declaration says 0.
+        Some(Range::new(0, key.unwrap_or(decl.max_elements)))
     }
 
     fn size(&mut self, expr: &Expr) -> Option<Range> {
