@@ -93,7 +93,7 @@ async fn every_part_runs_alone() -> Result<()> {
                 NEARLY_FULL_DISK,
             ],
         )?,
-        part(&cluster, "kube-proxy", "proxy.kubeconfig", &["--masquerade-egress"])?,
+        part(&cluster, "kube-proxy", "proxy.kubeconfig", &["--proxy-mode=nftables", "--masquerade-egress"])?,
     ];
     let manifest = manifests::web("alone", &registry.reference("nginx:1"), 2, 30081);
     // The controllers make what a pod needs first: its namespace's ServiceAccount.
@@ -219,7 +219,12 @@ async fn the_api_server_runs_alone_beside_the_others() -> Result<()> {
         part(&cluster, "kube-controller-manager", "controller-manager.kubeconfig", &["--root-ca-file", &ca])?,
         part(&cluster, "kube-scheduler", "scheduler.kubeconfig", &[])?,
         part(&cluster, "kubelet", "kubelet.kubeconfig", &[kubelet.as_flattened(), &[NEARLY_FULL_DISK]].concat())?,
-        part(&cluster, "kube-proxy", "proxy.kubeconfig", &["--masquerade-egress", "--hostname-override", NODE])?,
+        part(
+            &cluster,
+            "kube-proxy",
+            "proxy.kubeconfig",
+            &["--proxy-mode=nftables", "--masquerade-egress", "--hostname-override", NODE],
+        )?,
     ];
     let works = async {
         let manifest = manifests::web("alone", &registry.reference("nginx:1"), 1, 30084);

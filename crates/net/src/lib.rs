@@ -9,11 +9,18 @@
 //!
 //! Every owner (service proxy, egress) has one table of its own and touches no other.
 //!
+//! Of what the kernel says by itself two things are heard: who changes our tables ([`monitor`]), and
+//! which connections it translates ([`conntrack`]).
+//!
 //! # Invariants
 //!
 //! * Only the difference is sent, and nothing is named before it exists. [src/ruleset.rs:
 //!   only_the_difference_is_sent_and_nothing_is_named_before_it_exists]
 
+pub mod conntrack;
 pub mod egress;
+pub mod iptables;
+pub mod monitor;
+pub mod netlink;
 pub mod nft;
 pub mod ruleset;

@@ -7,6 +7,9 @@ use stdx::{ClockExt, SharedClock};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
+use crate::monitor::{Monitor, Own};
+use crate::ruleset::Family;
+
 /// Why a transaction did not happen. The kernel's state is as before in every case but `TimedOut`,
 /// after which it is unknown: load the whole table.
 #[derive(Debug, thiserror::Error)]
@@ -27,41 +30,86 @@ pub enum Error {
 pub trait Kernel: Send + Sync + 'static {
     /// Applies `transaction` whole, or fails and changes nothing.
     async fn apply(&self, transaction: &str) -> Result<(), Error>;
+
+    /// Asks whether the kernel would take `transaction`; nothing changes.
+    async fn check(&self, transaction: &str) -> Result<(), Error>;
+
+    /// The sets of one family's tables with what is in them, as JSON.
+    async fn sets(&self, family: Family) -> Result<String, Error>;
+
+    /// Waits until somebody else changes one of these tables. Changes before the first call are missed.
+    async fn changed(&self, tables: &[&str]) -> std::io::Result<()>;
 }
 
 /// The kernel of the network namespace this process is in.
-#[derive(Clone)]
 pub struct Nft {
     clock: SharedClock,
+    own: Own,
+    monitor: tokio::sync::Mutex<Option<Monitor>>,
 }
 
 impl Nft {
     /// Uses the `nft` program found in PATH.
     pub fn new(clock: SharedClock) -> Self {
-        Self { clock }
+        Self { clock, own: Own::default(), monitor: Default::default() }
+    }
+}
+
+impl Nft {
+    /// Runs `nft` with these arguments and this input; answers with its output.
+    async fn run(&self, args: &[&str], input: &str) -> Result<Vec<u8>, Error> {
+        const LIMIT: Duration = Duration::from_secs(30);
+        let mut child = Command::new("nft")
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        if let Some(pid) = child.id() {
+            self.own.begin(pid);
+        }
+        let stdin = child.stdin.take();
+        let run = async move {
+            if let Some(mut stdin) = stdin {
+                stdin.write_all(input.as_bytes()).await?;
+            }
+            child.wait_with_output().await
+        };
+        let output = self.clock.timeout(LIMIT, run).await.map_err(|_| Error::TimedOut(LIMIT))??;
+        judge(&output)?;
+        Ok(output.stdout)
     }
 }
 
 #[async_trait::async_trait]
 impl Kernel for Nft {
     async fn apply(&self, transaction: &str) -> Result<(), Error> {
-        const LIMIT: Duration = Duration::from_secs(30);
-        let mut child = Command::new("nft")
-            .args(["-f", "-"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()?;
-        let stdin = child.stdin.take();
-        let run = async move {
-            if let Some(mut stdin) = stdin {
-                stdin.write_all(transaction.as_bytes()).await?;
-            }
-            child.wait_with_output().await
+        // Before our first transaction, so that the kernel's numbers of processes are known to be ours.
+        if let Ok(mut held) = self.monitor.try_lock()
+            && held.is_none()
+        {
+            *held = Monitor::start(self.own.clone()).ok();
+        }
+        self.run(&["-f", "-"], transaction).await.map(drop)
+    }
+
+    async fn check(&self, transaction: &str) -> Result<(), Error> {
+        self.run(&["--check", "-f", "-"], transaction).await.map(drop)
+    }
+
+    async fn sets(&self, family: Family) -> Result<String, Error> {
+        let output = self.run(&["-j", "list", "sets", family.as_str()], "").await?;
+        Ok(String::from_utf8_lossy(&output).into_owned())
+    }
+
+    async fn changed(&self, tables: &[&str]) -> std::io::Result<()> {
+        let mut held = self.monitor.lock().await;
+        let monitor = match &mut *held {
+            Some(monitor) => monitor,
+            empty => empty.insert(Monitor::start(self.own.clone())?),
         };
-        let output = self.clock.timeout(LIMIT, run).await.map_err(|_| Error::TimedOut(LIMIT))??;
-        judge(&output)
+        monitor.changed(tables).await
     }
 }
 
@@ -88,7 +136,7 @@ pub fn run(transaction: &str, mode: Mode) -> Result<(), Error> {
     judge(&child.wait_with_output()?)
 }
 
-fn judge(output: &std::process::Output) -> Result<(), Error> {
+pub(crate) fn judge(output: &std::process::Output) -> Result<(), Error> {
     if output.status.success() {
         return Ok(());
     }

@@ -99,9 +99,12 @@ pub fn transaction(old: &Ruleset, new: &Ruleset) -> Option<String> {
     if old == new {
         return None;
     }
-    if needs_load(old, new) {
-        return Some(new.load());
-    }
+    Some(if needs_load(old, new) { new.load() } else { difference(old, new) })
+}
+
+/// The same for two states of a part of a table, whose declarations and hooks are equal: nothing but
+/// what they hold is touched. Empty when they are equal.
+pub fn difference(old: &Ruleset, new: &Ruleset) -> String {
     let at = format!("{} {}", new.family.as_str(), new.table);
     let mut out = String::new();
     for (name, set) in new.sets.iter().filter(|(n, _)| !old.sets.contains_key(*n)) {
@@ -153,7 +156,7 @@ pub fn transaction(old: &Ruleset, new: &Ruleset) -> Option<String> {
     for (name, set) in old.sets.iter().filter(|(n, _)| !new.sets.contains_key(*n)) {
         let _ = writeln!(out, "delete {} {at} {name}", set.keyword);
     }
-    Some(out)
+    out
 }
 
 fn needs_load(old: &Ruleset, new: &Ruleset) -> bool {

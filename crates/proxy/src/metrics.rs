@@ -11,6 +11,8 @@ pub struct Metrics {
     last: Gauge,
     queued: Gauge,
     failures: Counter,
+    programmed: Gauge,
+    programming: Histogram,
     services: Counter,
 }
 
@@ -20,6 +22,12 @@ fn label(family: Family) -> &'static str {
         Family::Ip => "IPv4",
         Family::Ip6 => "IPv6",
     }
+}
+
+/// Upstream's: quarters of a second, seconds, then coarser up to five minutes.
+fn programming_ends() -> Vec<f64> {
+    let steps = |first: u16, step: usize, count: usize| (0..count).map(move |i| f64::from(first) + (i * step) as f64);
+    [0.25, 0.5].into_iter().chain(steps(1, 1, 59)).chain(steps(60, 5, 12)).chain(steps(120, 30, 7)).collect()
 }
 
 impl Metrics {
@@ -48,6 +56,17 @@ impl Metrics {
                 "Cumulative proxy nftables sync failures",
                 &labels,
             ),
+            programmed: registry.gauge(
+                "kubeproxy_programmed_revision",
+                "Everything up to this revision is in the kernel, but for Services that it refuses",
+                &["resource"],
+            ),
+            programming: registry.histogram(
+                "kubeproxy_network_programming_duration_seconds",
+                "In Cluster Network Programming Latency in seconds",
+                &[],
+                &programming_ends(),
+            ),
             services: registry.counter(
                 "kubeproxy_sync_proxy_rules_service_changes_total",
                 "Cumulative proxy rules Service changes",
@@ -60,6 +79,14 @@ impl Metrics {
     pub fn begun(&self, services: usize, now: i64) {
         self.queued.set(&[], now as f64);
         self.services.add(&[], services as f64);
+    }
+
+    /// The kernel has everything up to these revisions, and what happened so long ago.
+    pub fn programmed(&self, revisions: &[(&'static str, u64)], took: impl Iterator<Item = Duration>) {
+        for (resource, revision) in revisions {
+            self.programmed.set(&[resource], *revision as f64);
+        }
+        took.for_each(|took| self.programming.took(&[], took));
     }
 
     /// The kernel has taken, or refused, a family's rules.

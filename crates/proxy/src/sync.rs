@@ -1,105 +1,49 @@
 //! The loop: what changed in the API becomes one transaction to the kernel.
+//!
+//! ```text
+//!  dirty Services, nodes ─► model ─► pending ─► dataplane ─► kernel
+//!  somebody else's change, a refused Service's time ─┘            └─► stale connections, Waits, health
+//! ```
+
+mod caches;
+mod egress;
+mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::types::core::v1 as core;
-use api::types::discovery::v1 as discovery;
-use client::events::Reference;
-use client::informer::View;
 use client::waits::Publisher;
-use client::{Client, Informer, Key, Resource};
-use ipnet::IpNet;
-use net::egress;
-use net::nft::Kernel;
+use client::{Client, Key, Resource};
+use net::nft::Error;
 use net::ruleset::Family;
-use parking_lot::Mutex;
-use serde::Deserialize;
 use stdx::backoff::Policy;
-use stdx::metrics::Registry;
+use stdx::clock::Instant;
 use stdx::shutdown::Stage;
 use stdx::{ClockExt, Rng, SharedClock};
-use tokio::sync::Notify;
 
+use crate::checks::Checks;
+use crate::conntrack::{self, Expected, Gone};
+use crate::dataplane::{Dataplane, Refused};
+use crate::health::DELETION_TAINT;
+use crate::iptables::apply::Restored;
 use crate::metrics::Metrics;
-use crate::model::{EndpointSlice, Model, PortName, SERVICE_NAME, Service, ServicePort, of_service, service_ports};
+use crate::model::objects::ZONE;
+use crate::model::{Here, Model, Settings};
 use crate::nftables::apply::Applied;
-use crate::nftables::render::{Settings, render};
+use crate::nftables::table::Change;
+use crate::options::{Mode, Options};
+use caches::{Caches, Dirty};
+use egress::Egress;
+use waiting::{NOT_YET, Waiting};
 
-/// What the proxy is told at its start.
-pub struct Options {
-    /// This node: its own pod range is on this host, others' are reached by routes.
-    pub node_name: String,
-    pub service_cidrs: Vec<IpNet>,
-    pub cluster_cidrs: Vec<IpNet>,
-    /// The interfaces of this node's pods, as an nftables pattern.
-    pub pod_interfaces: String,
-    /// Masquerade what pods send out of the cluster.
-    pub masquerade_egress: bool,
-    pub kernel: Arc<dyn Kernel>,
-    /// Where the proxy counts what it does.
-    pub registry: Registry,
-}
-
-/// What the proxy reads of a Node.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-struct Node {
-    spec: NodeSpec,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct NodeSpec {
-    #[serde(rename = "podCIDRs")]
-    pod_cidrs: Vec<String>,
-}
-
-/// What has changed since the last pass. Bounded by the number of Services.
-#[derive(Default)]
-struct Dirty {
-    services: Mutex<BTreeSet<Key>>,
-    /// Nodes changed: the ranges must be read again.
-    nodes: Mutex<bool>,
-    wake: Notify,
-}
-
-impl Dirty {
-    fn service(&self, key: Key) {
-        self.services.lock().insert(key);
-        self.wake.notify_one();
-    }
-
-    fn node(&self) {
-        *self.nodes.lock() = true;
-        self.wake.notify_one();
-    }
-
-    fn take(&self) -> (BTreeSet<Key>, bool) {
-        (std::mem::take(&mut *self.services.lock()), std::mem::take(&mut *self.nodes.lock()))
-    }
-
-    /// The Services that changed, left where they are.
-    fn peek(&self) -> BTreeSet<Key> {
-        self.services.lock().clone()
-    }
-
-    fn is_empty(&self) -> bool {
-        self.services.lock().is_empty() && !*self.nodes.lock()
-    }
-}
-
-const BY_SERVICE: &str = "service";
-/// How long to wait before a refused transaction is tried again.
+/// How long to wait before what was refused is tried again.
 const RETRY: Policy = Policy { initial: Duration::from_millis(200), max: Duration::from_secs(30) };
-/// At most so many Services are named at a time as waiting for the kernel.
-const NAMED: usize = 100;
-/// The code of the Wait.
-const NOT_IN_KERNEL: &str = "RulesNotInKernel";
-/// What is waited for while the kernel has refused nothing.
-const NOT_YET: &str = "the kernel does not have this Service's present rules yet";
+/// How often iptables' rules are looked at, as upstream does.
+const LOOK: Duration = Duration::from_secs(30);
+/// After so long without a change by somebody else the next one is mended at once.
+const CALM: Duration = Duration::from_secs(60);
 
 /// Runs until the stage stops. The rules stay.
 pub async fn run(client: Client, clock: SharedClock, rng: Rng, options: Options, stage: &Stage) {
@@ -112,195 +56,131 @@ pub async fn run(client: Client, clock: SharedClock, rng: Rng, options: Options,
 
 struct Sync {
     caches: Caches,
-    nodes: Informer<Node>,
     dirty: Arc<Dirty>,
     clock: SharedClock,
     options: Options,
-    model: Model,
-    settings: Settings,
-    tables: Tables,
     waiting: Waiting,
+    checks: Checks,
+    wanted: Wanted,
+    state: State,
+}
+
+/// What the kernel should have.
+struct Wanted {
+    model: Model,
+    here: Here,
+    settings: Settings,
+}
+
+/// What of it is still to be done, and by whom.
+struct State {
+    /// What the kernel has not been told yet.
+    pending: BTreeSet<Key>,
+    /// What it refused: how often, and when to try again.
+    refused: BTreeMap<Key, (u32, Instant)>,
+    planes: Vec<Box<dyn Dataplane>>,
+    outside: Vec<Egress>,
+    gone: Gone,
+    /// Connections may lead to where nobody answers.
+    stale: bool,
     metrics: Metrics,
 }
 
-/// What the cluster says of Services.
-struct Caches {
-    services: Informer<Service>,
-    slices: Informer<EndpointSlice>,
-}
-
-impl Caches {
-    /// The ports a Service should have by now.
-    fn ports(&self, key: &Key) -> Vec<(PortName, ServicePort)> {
-        let Some(service) = self.services.get(key) else { return Vec::new() };
-        let slices = self.slices.by_index(BY_SERVICE, &format!("{}/{}", key.namespace, key.name));
-        service_ports(&service.view, slices.iter().map(|s| &s.view))
-    }
-}
-
-/// Services whose present rules the kernel does not have: each is published when it changes, and
-/// withdrawn with the transaction that carries it. One that takes less than a Wait needs to be seen
-/// is never shown.
-struct Waiting {
-    waits: Publisher,
-    resource: Resource,
-    services: BTreeMap<Key, Reference>,
-}
-
-impl Waiting {
-    fn publish(&mut self, caches: &Caches, key: &Key, text: &str) {
-        if self.services.len() >= NAMED && !self.services.contains_key(key) {
-            return;
-        }
-        // Of a Service that is gone there is nobody left to tell.
-        let Some(service) = caches.services.get(key) else { return };
-        let reference = Reference::of(&self.resource, &service.meta);
-        self.waits.publish(&reference, NOT_IN_KERNEL, "nftables", text);
-        if let Some(former) = self.services.insert(key.clone(), reference.clone())
-            && former.uid != reference.uid
-        {
-            self.waits.withdraw(&former, NOT_IN_KERNEL);
-        }
-    }
-
-    /// Says of all of them what the kernel said.
-    fn refused(&self, error: &str) {
-        for reference in self.services.values() {
-            self.waits.publish(reference, NOT_IN_KERNEL, "nftables", format!("the kernel refused the rules: {error}"));
-        }
-    }
-
-    fn is_over(&mut self) {
-        for reference in std::mem::take(&mut self.services).into_values() {
-            self.waits.withdraw(&reference, NOT_IN_KERNEL);
-        }
-    }
-
-    /// Publishes what changes while the kernel is busy with, or waits for, an earlier state.
-    async fn follow(&mut self, caches: &Caches, dirty: &Dirty, model: &Model) -> Infallible {
-        loop {
-            dirty.wake.notified().await;
-            for key in dirty.peek() {
-                if !caches.ports(&key).iter().map(|(name, port)| (name, port)).eq(of_service(
-                    model,
-                    &key.namespace,
-                    &key.name,
-                )) {
-                    self.publish(caches, &key, NOT_YET);
-                }
-            }
-        }
-    }
-}
-
-/// What the kernel has: a table a family, for Services and for egress.
-struct Tables(Vec<(Family, Applied, Applied)>);
-
-impl Tables {
-    async fn apply(
-        &mut self,
-        model: &Model,
-        settings: &Settings,
-        options: &Options,
-        (metrics, clock): (&Metrics, &SharedClock),
-    ) -> Result<(), net::nft::Error> {
-        for (family, services, outside) in &mut self.0 {
-            let began = clock.now();
-            let applied = services.apply(render(model, settings, *family)).await;
-            metrics.applied(*family, clock.now().since(began), applied.is_ok(), clock.wall().as_second());
-            applied?;
-            if options.masquerade_egress {
-                let cluster = &options.cluster_cidrs;
-                outside.apply(egress::render(*family, cluster, cluster)).await?;
-            }
-        }
-        Ok(())
-    }
-}
-
-fn informer<V: View>(client: &Client, resource: Resource) -> client::informer::Builder<V> {
-    Informer::builder(client.clone(), resource).without_json()
+/// Why the loop goes on.
+enum Event {
+    Dirty,
+    Drift,
+    Due,
+    /// Nobody tells of changes by others: it is time to look.
+    Look,
 }
 
 impl Sync {
     fn start(client: &Client, clock: SharedClock, rng: Rng, options: Options, stage: &Stage) -> Self {
         let dirty = Arc::new(Dirty::default());
-        let services = informer::<Service>(client, Resource::of::<core::Service>())
-            .labels("!service.kubernetes.io/service-proxy-name")
-            .start(clock.clone(), rng.clone(), stage);
-        let slices = informer::<EndpointSlice>(client, Resource::of::<discovery::EndpointSlice>())
-            .labels("!service.kubernetes.io/headless,!service.kubernetes.io/service-proxy-name")
-            .index(BY_SERVICE, |meta, _| {
-                let owner = meta.labels.get(SERVICE_NAME);
-                owner.map(|name| format!("{}/{name}", meta.namespace)).into_iter().collect()
-            })
-            .start(clock.clone(), rng.clone(), stage);
-        let nodes = informer::<Node>(client, Resource::of::<core::Node>()).start(clock.clone(), rng.clone(), stage);
-        services.subscribe({
-            let dirty = dirty.clone();
-            move |change| dirty.service(change.object().meta.key())
-        });
-        slices.subscribe({
-            let dirty = dirty.clone();
-            move |change| {
-                for object in change.old().into_iter().chain([change.object()]) {
-                    if let Some(name) = object.meta.labels.get(SERVICE_NAME) {
-                        dirty.service(Key::new(object.meta.namespace.clone(), name.clone()));
-                    }
-                }
-            }
-        });
-        nodes.subscribe({
-            let dirty = dirty.clone();
-            move |change| {
-                if change.old().is_none_or(|old| old.view != change.object().view || Arc::ptr_eq(old, change.object()))
-                {
-                    dirty.node();
-                }
-            }
-        });
+        let caches = Caches::start(client, &dirty, &clock, &rng, stage);
         let waits = Publisher::start(client, "proxy", |_| true, clock.clone(), stage);
-        let settings = Settings {
-            service_cidrs: options.service_cidrs.clone(),
-            cluster_cidrs: options.cluster_cidrs.clone(),
-            remote_pod_cidrs: Vec::new(),
-            pod_interfaces: options.pod_interfaces.clone(),
-        };
+        let on = options.mode.as_str();
+        let waiting = Waiting { waits, resource: Resource::of::<core::Service>(), on, services: BTreeMap::new() };
         let is_used = |family: &Family| {
             let v4 = *family == Family::Ip;
             options.service_cidrs.iter().chain(&options.cluster_cidrs).any(|n| n.addr().is_ipv4() == v4)
         };
-        let tables = [Family::Ip, Family::Ip6]
-            .into_iter()
-            .filter(is_used)
-            .map(|f| (f, Applied::new(options.kernel.clone()), Applied::new(options.kernel.clone())))
-            .collect();
-        let waiting = Waiting { waits, resource: Resource::of::<core::Service>(), services: BTreeMap::new() };
-        let (caches, tables, model) = (Caches { services, slices }, Tables(tables), Model::new());
-        let metrics = Metrics::new(&options.registry);
-        Self { caches, nodes, dirty, clock, options, model, settings, tables, waiting, metrics }
+        let families = || [Family::Ip, Family::Ip6].into_iter().filter(is_used);
+        let plane = |family| -> Box<dyn Dataplane> {
+            match options.mode {
+                Mode::Nftables => Box::new(Applied::new(options.kernel.clone(), family)),
+                Mode::Iptables => Box::new(Restored::new(options.tables.clone(), family)),
+            }
+        };
+        let kernel = &options.kernel;
+        let outside = families().filter(|_| options.masquerade_egress);
+        let wanted = Wanted {
+            model: Model::new(),
+            here: Here { name: options.node_name.clone(), zone: None },
+            settings: options.settings(None, std::iter::empty()),
+        };
+        let state = State {
+            pending: BTreeSet::new(),
+            refused: BTreeMap::new(),
+            planes: families().map(plane).collect(),
+            outside: outside.map(|family| Egress { family, kernel: kernel.clone(), loaded: false }).collect(),
+            gone: Gone::default(),
+            stale: true,
+            metrics: Metrics::new(&options.registry),
+        };
+        let checks = Checks::new(options.health.clone(), clock.clone());
+        Self { caches, dirty, clock, options, waiting, checks, wanted, state }
     }
 
     async fn run(&mut self) {
         // Until the caches are full the kernel keeps what an earlier process left there.
-        futures::join!(self.caches.services.synced(), self.caches.slices.synced(), self.nodes.synced());
-        let mut failures = 0;
+        self.caches.synced().await;
+        let (mut failures, mut drifts, mut drifted) = (0, 0, self.clock.now());
+        let (started, mut triggers) = (self.clock.wall(), BTreeMap::new());
         loop {
+            let revisions = self.caches.revisions();
+            triggers.extend(self.dirty.take_triggers());
             let (services, nodes) = self.dirty.take();
-            self.metrics.begun(services.len(), self.clock.wall().as_second());
-            self.observe(&services, nodes);
-            let Self { caches, dirty, clock, options, model, settings, tables, waiting, metrics, .. } = self;
+            self.state.metrics.begun(services.len(), self.clock.wall().as_second());
+            self.observe(services, nodes).await;
+            if !self.state.pending.is_empty() {
+                self.options.health.queued();
+            }
+            let Self { caches, dirty, clock, options, wanted, state, waiting, .. } = self;
             let applied = tokio::select! {
-                applied = tables.apply(model, settings, options, (metrics, clock)) => applied,
-                never = waiting.follow(caches, dirty, model) => match never {},
+                applied = state.apply(wanted, options, clock) => applied,
+                never = waiting.follow(caches, dirty, &wanted.model, &wanted.here) => match never {},
             };
             match applied {
-                Ok(()) => {
+                Ok(refused) => {
                     failures = 0;
-                    waiting.is_over();
+                    waiting.is_over(caches, &refused, dirty);
+                    options.health.updated();
+                    // What happened before this process began took as long as that took to begin.
+                    let (now, all) = (clock.wall(), std::mem::take(&mut triggers));
+                    let fresh = all.into_iter().filter(|(key, _)| !refused.contains_key(key)).flat_map(|(_, at)| at);
+                    let took =
+                        fresh.filter(|at| *at >= started).map(|at| Duration::try_from(now - at).unwrap_or_default());
+                    state.metrics.programmed(&revisions, took);
+                    let due = state.refused.values().map(|(_, at)| *at).min();
                     // What woke `follow` is still to be done.
-                    if dirty.is_empty() {
-                        dirty.wake.notified().await;
+                    if dirty.is_empty() && state.pending.is_empty() {
+                        match next(dirty, clock, options, due).await {
+                            Event::Dirty | Event::Due => {}
+                            Event::Look => state.look().await,
+                            Event::Drift => {
+                                // Somebody who does it all the time is answered less and less often.
+                                let now = clock.now();
+                                drifts = if now.since(drifted) < CALM { drifts + 1 } else { 0 };
+                                drifted = now;
+                                tracing::warn!("somebody else changed the service rules: loading them again");
+                                state.forget();
+                                if drifts > 0 {
+                                    clock.sleep(RETRY.delay(drifts)).await;
+                                }
+                            }
+                        }
                     }
                 }
                 Err(error) => {
@@ -309,7 +189,7 @@ impl Sync {
                     waiting.refused(&error.to_string());
                     tokio::select! {
                         () = clock.sleep(RETRY.delay(failures)) => {}
-                        never = waiting.follow(caches, dirty, model) => match never {},
+                        never = waiting.follow(caches, dirty, &wanted.model, &wanted.here) => match never {},
                     }
                 }
             }
@@ -317,38 +197,163 @@ impl Sync {
     }
 
     /// Brings the model up to date with the caches.
-    fn observe(&mut self, services: &BTreeSet<Key>, nodes: bool) {
+    async fn observe(&mut self, mut services: BTreeSet<Key>, nodes: bool) {
+        if nodes && self.observe_nodes() {
+            services.extend(self.caches.services.list().iter().map(|s| s.meta.key()));
+        }
+        let Self { caches, waiting, checks, wanted, state, .. } = self;
         for key in services {
-            let ports = self.caches.ports(key);
-            let before = of_service(&self.model, &key.namespace, &key.name);
-            if ports.iter().map(|(name, port)| (name, port)).eq(before) {
+            let rules = caches.rules(&key, &wanted.here);
+            let before = wanted.model.get(&key);
+            if before.map_or(rules.is_empty(), |before| **before == rules) {
                 continue;
             }
-            self.waiting.publish(&self.caches, key, NOT_YET);
-            let names: Vec<PortName> =
-                of_service(&self.model, &key.namespace, &key.name).map(|(name, _)| name.clone()).collect();
-            for name in names {
-                self.model.remove(&name);
+            waiting.publish(caches, &key, NOT_YET);
+            if let Err(error) = checks.set(&key, rules.health_check).await {
+                tracing::warn!(%key, error, "load balancers cannot ask whether this node has endpoints");
             }
-            self.model.extend(ports);
+            let rules = Some(Arc::new(rules)).filter(|r| !r.is_empty());
+            let before = match &rules {
+                Some(rules) => wanted.model.insert(key.clone(), rules.clone()),
+                None => wanted.model.remove(&key),
+            };
+            state.gone.replace(before.as_deref(), rules.as_deref());
+            state.stale |= before.iter().chain(&rules).any(|r| conntrack::concerns(r));
+            state.refused.remove(&key);
+            state.pending.insert(key);
         }
-        if nodes {
-            let others = self.nodes.list().into_iter().filter(|n| n.meta.name != self.options.node_name);
-            let ranges = others.flat_map(|n| n.view.spec.pod_cidrs.clone()).filter_map(|c| c.parse().ok());
-            self.settings.remote_pod_cidrs = ranges.collect::<BTreeSet<IpNet>>().into_iter().collect();
+    }
+
+    /// Reads the nodes again; true when other endpoints may be chosen now.
+    fn observe_nodes(&mut self) -> bool {
+        let nodes = self.caches.nodes.list();
+        let (own, others): (Vec<_>, Vec<_>) = nodes.into_iter().partition(|n| n.meta.name == self.options.node_name);
+        let own = own.first();
+        let ranges = others.iter().flat_map(|n| n.view.spec.pod_cidrs.clone());
+        self.wanted.settings = self.options.settings(own.map(|n| &n.view), ranges);
+        let leaves =
+            own.is_some_and(|n| n.meta.is_deleting() || n.view.spec.taints.iter().any(|t| t.key == DELETION_TAINT));
+        self.options.health.eligible(!leaves);
+        let zone = own.and_then(|n| n.meta.labels.get(ZONE).cloned());
+        std::mem::replace(&mut self.wanted.here.zone, zone.clone()) != zone
+    }
+}
+
+/// Waits for the next reason to do something.
+async fn next(dirty: &Dirty, clock: &SharedClock, options: &Options, due: Option<Instant>) -> Event {
+    let kernel = &options.kernel;
+    let tables = [crate::nftables::TABLE, net::egress::TABLE];
+    let drift = async {
+        if let Err(error) = kernel.changed(&tables).await {
+            tracing::warn!(%error, "who else changes the rules is not heard of");
+            std::future::pending::<()>().await;
         }
+    };
+    let due = async {
+        match due {
+            Some(at) => clock.sleep_until(at).await,
+            None => std::future::pending().await,
+        }
+    };
+    let look = async {
+        match options.mode {
+            Mode::Iptables => clock.sleep(LOOK).await,
+            Mode::Nftables => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = dirty.wake.notified() => Event::Dirty,
+        () = drift => Event::Drift,
+        () = due => Event::Due,
+        () = look => Event::Look,
+    }
+}
+
+impl State {
+    /// Loads everything at the next pass.
+    fn forget(&mut self) {
+        self.planes.iter_mut().for_each(|plane| plane.forget());
+        self.outside.iter_mut().for_each(|table| table.loaded = false);
+    }
+
+    /// Loads those rules again that somebody else changed.
+    async fn look(&mut self) {
+        for plane in &mut self.planes {
+            match plane.is_intact().await {
+                Ok(true) => {}
+                Ok(false) => {
+                    tracing::warn!("somebody else changed the service rules: loading them again");
+                    plane.forget();
+                }
+                Err(error) => tracing::warn!(%error, "the service rules cannot be looked at"),
+            }
+        }
+    }
+
+    /// Tells the kernel what it does not know yet.
+    async fn apply(&mut self, wanted: &Wanted, options: &Options, clock: &SharedClock) -> Result<Refused, Error> {
+        let now = clock.now();
+        let due = self.refused.iter().filter(|(_, (_, at))| *at <= now).map(|(key, _)| key.clone());
+        self.pending.extend(due);
+        let changes: Vec<Change> =
+            self.pending.iter().map(|key| (key.clone(), wanted.model.get(key).cloned())).collect();
+        let (mut refused, mut failed) = (Refused::new(), None);
+        for plane in &mut self.planes {
+            let (family, began) = (plane.family(), clock.now());
+            let applied = plane.apply(&wanted.settings, &wanted.model, &changes).await;
+            self.metrics.applied(family, clock.now().since(began), applied.is_ok(), clock.wall().as_second());
+            match applied {
+                Ok(no) => refused.extend(no),
+                // One family is no reason to leave the other behind.
+                Err(error) => failed = Some(error),
+            }
+        }
+        for table in &mut self.outside {
+            table.apply(&options.cluster_cidrs).await?;
+        }
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        self.pending.clear();
+        let tried: BTreeSet<&Key> = changes.iter().map(|(key, _)| key).collect();
+        self.refused.retain(|key, _| refused.contains_key(key) || !tried.contains(key));
+        for (key, error) in &refused {
+            let (times, at) = self.refused.entry(key.clone()).or_insert((0, now));
+            *times += 1;
+            *at = clock.now() + RETRY.delay(*times);
+            tracing::warn!(%key, error, times, "the kernel refused a Service's rules");
+        }
+        self.clean(wanted, options).await;
+        Ok(refused)
+    }
+
+    /// Ends connections that lead to where nobody answers any more.
+    async fn clean(&mut self, wanted: &Wanted, options: &Options) {
+        if !self.stale {
+            return;
+        }
+        let families: Vec<Family> = self.planes.iter().map(|plane| plane.family()).collect();
+        for family in families {
+            let expected = Expected::of(&wanted.model, &self.gone, &wanted.settings, family);
+            let is_stale = Box::new(move |entry: &net::conntrack::Entry| expected.is_stale(entry));
+            match options.connections.remove_udp(family, is_stale).await {
+                Ok(0) => {}
+                Ok(count) => tracing::debug!(count, "connections that led nowhere are removed"),
+                // The next change tries again.
+                Err(error) => {
+                    tracing::warn!(%error, "connections of endpoints that are gone cannot be removed");
+                    return;
+                }
+            }
+        }
+        (self.stale, self.gone) = (false, Gone::default());
     }
 }
 
 /// The text of every table of ours, removed: what `--cleanup` sends.
 pub fn cleanup() -> String {
-    let mut tables = BTreeMap::new();
-    for family in [Family::Ip, Family::Ip6] {
-        for name in [crate::nftables::render::TABLE, egress::TABLE] {
-            tables.insert((family, name), net::ruleset::Ruleset::new(family, name).remove());
-        }
-    }
-    tables.into_values().collect()
+    let outside = |family| net::ruleset::Ruleset::new(family, net::egress::TABLE).remove();
+    [Family::Ip, Family::Ip6].map(|family| crate::nftables::apply::remove(family) + &outside(family)).concat()
 }
 
 #[cfg(test)]

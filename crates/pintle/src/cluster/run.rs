@@ -26,6 +26,8 @@ use host::layout::Layout;
 use host::process::ProcessId;
 use host::{cni, preflight, reset, supervisor, sysctl};
 use kinds::kind::ClusterOptions;
+use net::conntrack::Conntrack;
+use net::iptables::Tools;
 use net::nft::Nft;
 use rustls::{ClientConfig, ServerConfig};
 use stdx::shutdown::Stage;
@@ -249,7 +251,7 @@ impl Cluster {
     }
 
     fn start_proxy(&self, node: &Handle, name: &str, journal: &mut Journal) -> Result<()> {
-        for table in [proxy::nftables::render::TABLE, net::egress::TABLE] {
+        for table in [proxy::nftables::TABLE, net::egress::TABLE] {
             journal.record(Mutation::NftTable { family: "ip".into(), name: table.into() })?;
         }
         let client = self.client(identities::component("system:kube-proxy"), "kube-proxy");
@@ -257,9 +259,17 @@ impl Cluster {
             node_name: name.to_owned(),
             service_cidrs: vec![self.args.service_cluster_ip_range],
             cluster_cidrs: vec![self.args.cluster_cidr],
-            pod_interfaces: "veth*".into(),
+            mode: proxy::Mode::Nftables,
+            pod_interfaces: Some("veth*".into()),
+            detect_local: proxy::DetectLocal::ClusterCidr,
+            node_ports: proxy::NodePorts::All,
+            masquerade_all: false,
+            masquerade_bit: 14,
             masquerade_egress: true,
             kernel: Arc::new(Nft::new(self.clock.clone())),
+            tables: Arc::new(Tools::new(self.clock.clone())),
+            connections: Arc::new(Conntrack),
+            health: proxy::Health::new(self.clock.clone()),
             registry: self.server.metrics.registry.clone(),
         };
         let (clock, rng, stage) = (self.clock.clone(), self.rng.clone(), self.components.clone());

@@ -1,12 +1,18 @@
 //! `pintle kube-proxy`: the service proxy alone.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
+use net::conntrack::Conntrack;
+use net::iptables::{Iptables, Tools};
 use net::nft::{Kernel, Nft};
+use net::ruleset::Family;
+use proxy::config::{FileConfig, Plane};
+use proxy::{DetectLocal, Health, NodePorts};
 use stdx::shutdown::Stage;
 use stdx::{Rng, SharedClock};
 
@@ -17,69 +23,232 @@ use crate::commands::standalone::Standalone;
 /// The dataplanes that exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Mode {
+    Iptables,
     Nftables,
 }
 
-/// Run the service proxy alone, as a client of any API server.
+/// Upstream's ways to tell pods of this node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LocalMode {
+    #[value(name = "ClusterCIDR")]
+    ClusterCidr,
+    #[value(name = "NodeCIDR")]
+    NodeCidr,
+    #[value(name = "BridgeInterface")]
+    BridgeInterface,
+    #[value(name = "InterfaceNamePrefix")]
+    InterfaceNamePrefix,
+}
+
+/// A pattern is what names begin with and a star, or a name.
+fn pattern(text: &str) -> Result<String, String> {
+    proxy::interface(text.strip_suffix('*').unwrap_or(text)).map(|_| text.to_owned())
+}
+
+/// Run the service proxy alone, as a client of any API server. Flags come before the file.
 #[derive(Args, Debug)]
 pub struct KubeProxy {
-    #[command(flatten)]
-    standalone: Standalone,
-    /// How Services are carried out.
-    #[arg(long, value_enum, default_value = "nftables")]
-    proxy_mode: Mode,
-    /// The Node's name.
+    /// The kubeconfig with the API server's address and the proxy's identity [default: the file's].
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Verbosity of the log.
+    #[arg(short, default_value_t = 2, value_name = "LEVEL")]
+    v: u8,
+    /// A file of kind KubeProxyConfiguration (kubeproxy.config.k8s.io/v1alpha1).
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// How Services are carried out [default: iptables, as upstream].
+    #[arg(long, value_enum)]
+    proxy_mode: Option<Mode>,
+    /// The Node's name [default: the host's].
     #[arg(long, value_name = "NAME")]
     hostname_override: Option<String>,
-    /// Where pod addresses come from.
-    #[arg(long, default_value = "10.244.0.0/16", value_name = "CIDR", value_delimiter = ',')]
+    /// Where pod addresses come from [default: 10.244.0.0/16].
+    #[arg(long, value_name = "CIDR", value_delimiter = ',')]
     cluster_cidr: Vec<IpNet>,
-    /// Where Service addresses come from.
+    /// Where Service addresses come from: what no Service owns there is refused.
     #[arg(long, default_value = "10.96.0.0/12", value_name = "CIDR", value_delimiter = ',')]
     service_cluster_ip_range: Vec<IpNet>,
-    /// The interfaces of this node's pods, as an nftables pattern.
-    #[arg(long, default_value = "veth*", value_name = "PATTERN")]
-    pod_interfaces: String,
+    /// The interfaces of this node's pods, as an nftables pattern (veth*): what is addressed to a pod and
+    /// would leave by another is refused at once. Of nftables only.
+    #[arg(long, value_name = "PATTERN", value_parser = pattern)]
+    pod_interfaces: Option<String>,
+    /// How pods of this node are told from everybody else [default: ClusterCIDR].
+    #[arg(long, value_enum, value_name = "MODE")]
+    detect_local_mode: Option<LocalMode>,
+    /// The interface of this node's pods, for BridgeInterface.
+    #[arg(long, value_name = "NAME", value_parser = proxy::interface, required_if_eq("detect_local_mode", "BridgeInterface"))]
+    pod_bridge_interface: Option<String>,
+    /// What names of interfaces of this node's pods begin with, for InterfaceNamePrefix.
+    #[arg(long, value_name = "PREFIX", value_parser = proxy::interface, required_if_eq("detect_local_mode", "InterfaceNamePrefix"))]
+    pod_interface_name_prefix: Option<String>,
+    /// At which of this node's addresses node ports answer: ranges, or "primary" for those the Node names
+    /// [default: all with iptables, primary with nftables].
+    #[arg(long, value_name = "CIDR", value_delimiter = ',')]
+    nodeport_addresses: Vec<String>,
+    /// Masquerade everything that is sent to a Service address.
+    #[arg(long)]
+    masquerade_all: bool,
+    /// The bit of the packet mark that asks for masquerade [default: 14].
+    #[arg(long, value_name = "BIT", value_parser = clap::value_parser!(u8).range(0..32))]
+    iptables_masquerade_bit: Option<u8>,
     /// Masquerade what pods send out of the cluster.
     #[arg(long)]
     masquerade_egress: bool,
-    /// Where health is told to everybody.
-    #[arg(long, default_value = "0.0.0.0:10256", value_name = "IP:PORT")]
-    healthz_bind_address: SocketAddr,
-    /// Where metrics are told, in plain text.
-    #[arg(long, default_value = "127.0.0.1:10249", value_name = "IP:PORT")]
-    metrics_bind_address: SocketAddr,
-    /// Remove our rules and end.
+    /// Where health is told to everybody [default: 0.0.0.0:10256].
+    #[arg(long, value_name = "IP:PORT")]
+    healthz_bind_address: Option<SocketAddr>,
+    /// Where metrics are told, in plain text [default: 127.0.0.1:10249].
+    #[arg(long, value_name = "IP:PORT")]
+    metrics_bind_address: Option<SocketAddr>,
+    /// Remove the rules of both modes and end.
     #[arg(long)]
     cleanup: bool,
 }
 
+/// What flags and file say together.
+struct Told {
+    kubeconfig: PathBuf,
+    mode: proxy::Mode,
+    name: String,
+    cluster_cidrs: Vec<IpNet>,
+    detect_local: DetectLocal,
+    node_ports: NodePorts,
+    masquerade_all: bool,
+    masquerade_bit: u8,
+    healthz: SocketAddr,
+    metrics: SocketAddr,
+}
+
+impl KubeProxy {
+    fn local_flag(&self) -> Option<DetectLocal> {
+        let name = |name: &Option<String>| name.clone().unwrap_or_default();
+        Some(match self.detect_local_mode? {
+            LocalMode::ClusterCidr => DetectLocal::ClusterCidr,
+            LocalMode::NodeCidr => DetectLocal::NodeCidr,
+            LocalMode::BridgeInterface => DetectLocal::Bridge(name(&self.pod_bridge_interface)),
+            LocalMode::InterfaceNamePrefix => DetectLocal::Interfaces(name(&self.pod_interface_name_prefix)),
+        })
+    }
+
+    fn told(&self, file: &FileConfig) -> Result<Told, String> {
+        let said = |text: &Option<String>| text.clone().filter(|t| !t.is_empty());
+        let address = |flag: Option<SocketAddr>, field: &Option<String>, usual: &str| {
+            let text = said(field).unwrap_or_else(|| usual.to_owned());
+            flag.map_or_else(|| text.parse().map_err(|_| format!("{text:?} is no address and port")), Ok)
+        };
+        let mode = match (self.proxy_mode, said(&file.mode).as_deref()) {
+            (Some(Mode::Iptables), _) | (None, None | Some("iptables")) => proxy::Mode::Iptables,
+            (Some(Mode::Nftables), _) | (None, Some("nftables")) => proxy::Mode::Nftables,
+            (None, Some(other)) => return Err(format!("mode: {other:?} is none of iptables and nftables")),
+        };
+        let plane = match mode {
+            proxy::Mode::Iptables => file.iptables.clone(),
+            proxy::Mode::Nftables => file.nftables.clone(),
+        };
+        let plane: Plane = plane.unwrap_or_default();
+        let masquerade_bit = self.iptables_masquerade_bit.or(plane.masquerade_bit).unwrap_or(14);
+        if masquerade_bit > 31 {
+            return Err(format!("masqueradeBit: {masquerade_bit} is more than 31"));
+        }
+        let kubeconfig = file.client_connection.as_ref().map(|c| PathBuf::from(&c.kubeconfig));
+        let kubeconfig = self.kubeconfig.clone().or(kubeconfig).filter(|path| !path.as_os_str().is_empty());
+        let usual = match mode {
+            proxy::Mode::Iptables => NodePorts::All,
+            proxy::Mode::Nftables => NodePorts::Primary,
+        };
+        let node_ports = if self.nodeport_addresses.is_empty() {
+            file.node_ports()?.unwrap_or(usual)
+        } else {
+            NodePorts::parse(&self.nodeport_addresses)?
+        };
+        let cluster_cidrs = match (self.cluster_cidr.clone(), file.cluster_cidrs()?) {
+            (flag, _) if !flag.is_empty() => flag,
+            (_, said) if !said.is_empty() => said,
+            _ => vec![IpNet::from(ipnet::Ipv4Net::new_assert([10, 244, 0, 0].into(), 16))],
+        };
+        Ok(Told {
+            kubeconfig: kubeconfig
+                .ok_or("--kubeconfig, or clientConnection.kubeconfig, must say where the API server is")?,
+            mode,
+            name: self.hostname_override.clone().or(said(&file.hostname_override)).unwrap_or_else(address::host_name),
+            cluster_cidrs,
+            detect_local: self.local_flag().or(file.local()?).unwrap_or(DetectLocal::ClusterCidr),
+            node_ports,
+            masquerade_all: self.masquerade_all || plane.masquerade_all,
+            masquerade_bit,
+            healthz: address(self.healthz_bind_address, &file.healthz_bind_address, "0.0.0.0:10256")?,
+            metrics: address(self.metrics_bind_address, &file.metrics_bind_address, "127.0.0.1:10249")?,
+        })
+    }
+}
+
+/// Removes the rules of both modes. What has none of its tools has no rules by them.
+async fn cleanup(kernel: &Nft, tables: &Tools) -> Result<()> {
+    match kernel.apply(&proxy::cleanup()).await {
+        Ok(()) | Err(net::nft::Error::Program(_)) => {}
+        Err(error) => bail!(error),
+    }
+    for family in [Family::Ip, Family::Ip6] {
+        let saved = match tables.save(family).await {
+            Ok(saved) => saved,
+            Err(net::nft::Error::Program(_)) => continue,
+            Err(error) => bail!(error),
+        };
+        if let Some(text) = proxy::iptables::apply::remove(&saved) {
+            tables.restore(family, &text).await?;
+        }
+    }
+    Ok(())
+}
+
 /// Runs the command.
 pub async fn run(args: KubeProxy, clock: SharedClock) -> Result<()> {
-    let kernel = match args.proxy_mode {
-        Mode::Nftables => Arc::new(Nft::new(clock.clone())),
-    };
+    let (kernel, tables) = (Arc::new(Nft::new(clock.clone())), Arc::new(Tools::new(clock.clone())));
     if args.cleanup {
-        return Ok(kernel.apply(&proxy::cleanup()).await?);
+        return cleanup(&kernel, &tables).await;
     }
-    let client = args.standalone.client("kube-proxy", &clock)?;
+    let file = match &args.config {
+        Some(path) => {
+            let text = std::fs::read(path).with_context(|| path.display().to_string())?;
+            proxy::config::parse(&text).map_err(|why| anyhow!("{}: {why}", path.display()))?
+        }
+        None => FileConfig::default(),
+    };
+    let told = args.told(&file).map_err(|why| anyhow!(why))?;
+    let standalone = Standalone { kubeconfig: told.kubeconfig, v: args.v };
+    let client = standalone.client("kube-proxy", &clock)?;
     let (registry, around) = (serving::registry(), Stage::new());
-    serving::plain(args.metrics_bind_address, &registry, &clock, &around).await?;
-    serving::health(args.healthz_bind_address, &clock, &around).await?;
+    serving::plain(told.metrics, &registry, &clock, &around).await?;
+    let health = Health::new(clock.clone());
+    serving::open(told.healthz, Arc::new(health.clone()), &clock, &around).await?;
     let options = proxy::Options {
-        node_name: args.hostname_override.clone().unwrap_or_else(address::host_name),
+        node_name: told.name,
+        mode: told.mode,
         service_cidrs: args.service_cluster_ip_range.clone(),
-        cluster_cidrs: args.cluster_cidr.clone(),
+        cluster_cidrs: told.cluster_cidrs,
         pod_interfaces: args.pod_interfaces.clone(),
+        detect_local: told.detect_local,
+        node_ports: told.node_ports,
+        masquerade_all: told.masquerade_all,
+        masquerade_bit: told.masquerade_bit,
         masquerade_egress: args.masquerade_egress,
         kernel,
+        tables,
+        connections: Arc::new(Conntrack),
         registry: registry.clone(),
+        health,
     };
     let component = |stage| {
         let clock = clock.clone();
-        async move { proxy::run(client, clock, Rng::from_os(), options, &stage).await }
+        async move {
+            for name in file.idle() {
+                tracing::warn!(name, "this field of the configuration changes nothing here");
+            }
+            proxy::run(client, clock, Rng::from_os(), options, &stage).await;
+        }
     };
-    let ended = args.standalone.run(&clock, component).await;
+    let ended = standalone.run(&clock, component).await;
     around.finish(&clock, serving::DRAIN).await;
     ended
 }

@@ -15,6 +15,7 @@ use stdx::SharedClock;
 use stdx::metrics::Registry;
 use stdx::shutdown::Stage;
 use tokio::net::TcpListener;
+use transport::SharedHandler;
 use transport::serve::{Limits, serve, serve_plain};
 use transport::tls::{self, Identity};
 
@@ -78,19 +79,16 @@ impl Secure {
 
 /// Serves health and metrics in plain text until the stage stops, to whoever reaches that address: this host.
 pub async fn plain(address: SocketAddr, registry: &Registry, clock: &SharedClock, stage: &Stage) -> Result<()> {
-    serve_open(address, Component::new(registry.clone(), Value::Object(Default::default()), None), clock, stage).await
+    let component = Component::new(registry.clone(), Value::Object(Default::default()), None);
+    open(address, Arc::new(component), clock, stage).await
 }
 
-/// Serves health alone until the stage stops, to everybody.
-pub async fn health(address: SocketAddr, clock: &SharedClock, stage: &Stage) -> Result<()> {
-    serve_open(address, Component::health_only(), clock, stage).await
-}
-
-async fn serve_open(address: SocketAddr, component: Component, clock: &SharedClock, stage: &Stage) -> Result<()> {
+/// Serves in plain text until the stage stops, to everybody.
+pub async fn open(address: SocketAddr, handler: SharedHandler, clock: &SharedClock, stage: &Stage) -> Result<()> {
     let listener = TcpListener::bind(address).await.with_context(|| format!("cannot serve on {address}"))?;
     let (clock, own) = (clock.clone(), stage.clone());
     stage.spawn(async move {
-        if let Err(error) = serve_plain(listener, Arc::new(component), Limits::default(), clock, &own).await {
+        if let Err(error) = serve_plain(listener, handler, Limits::default(), clock, &own).await {
             tracing::error!(%address, %error, "health and metrics are no longer served");
         }
     });

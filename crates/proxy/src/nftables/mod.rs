@@ -1,4 +1,11 @@
-//! The nftables dataplane: a pure renderer and the state that remembers what the kernel has.
+//! The nftables dataplane: a pure renderer, the state that remembers what the kernel has, and what
+//! is said to it.
 
+mod affinity;
 pub mod apply;
-pub mod render;
+mod base;
+pub mod names;
+mod port;
+pub mod table;
+
+pub use names::TABLE;

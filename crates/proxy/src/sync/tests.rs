@@ -3,15 +3,21 @@
 
 use std::collections::VecDeque;
 
+use api::types::discovery::v1 as discovery;
 use client::fake::Fake;
 use jiff::Timestamp;
-use net::nft::Error;
+use net::conntrack::{Connections, Judge};
+use net::iptables::Iptables;
+use net::nft::{Error, Kernel};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use stdx::Clock;
 use stdx::clock::ManualClock;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 use super::*;
+use crate::health::Health;
+use crate::options::{DetectLocal, NodePorts};
 
 /// A transaction, and where its answer is waited for.
 type Asked = (String, oneshot::Sender<Result<(), Error>>);
@@ -20,6 +26,9 @@ type Asked = (String, oneshot::Sender<Result<(), Error>>);
 #[derive(Default)]
 struct Slow {
     asked: Mutex<VecDeque<Asked>>,
+    drift: Notify,
+    /// How often connections were looked at.
+    cleaned: Mutex<usize>,
 }
 
 #[async_trait::async_trait]
@@ -29,6 +38,42 @@ impl Kernel for Slow {
         self.asked.lock().push_back((transaction.to_owned(), answer));
         answered.await.unwrap_or(Ok(()))
     }
+
+    async fn check(&self, _: &str) -> Result<(), Error> {
+        Err(Error::Refused("nothing is checked here".into()))
+    }
+
+    async fn sets(&self, _: Family) -> Result<String, Error> {
+        Ok(String::new())
+    }
+
+    async fn changed(&self, _: &[&str]) -> std::io::Result<()> {
+        self.drift.notified().await;
+        Ok(())
+    }
+}
+
+#[async_trait::async_trait]
+impl Iptables for Slow {
+    async fn save(&self, _: Family) -> Result<String, Error> {
+        Ok(String::new())
+    }
+
+    async fn restore(&self, _: Family, text: &str) -> Result<(), Error> {
+        self.apply(text).await
+    }
+
+    async fn check(&self, _: Family, _: &str) -> Result<(), Error> {
+        Err(Error::Refused("nothing is checked here".into()))
+    }
+}
+
+#[async_trait::async_trait]
+impl Connections for Slow {
+    async fn remove_udp(&self, _: Family, _: Judge) -> std::io::Result<usize> {
+        *self.cleaned.lock() += 1;
+        Ok(0)
+    }
 }
 
 struct Bench {
@@ -36,11 +81,16 @@ struct Bench {
     client: Client,
     clock: ManualClock,
     kernel: Arc<Slow>,
+    registry: stdx::metrics::Registry,
     stage: Stage,
 }
 
 impl Bench {
     fn start() -> Self {
+        Self::with(Mode::Nftables)
+    }
+
+    fn with(mode: Mode) -> Self {
         let clock = ManualClock::new(Timestamp::UNIX_EPOCH);
         let shared: SharedClock = Arc::new(clock.clone());
         let resources = vec![
@@ -51,18 +101,27 @@ impl Bench {
         ];
         let fake = Fake::new(resources, shared.clone(), Rng::seeded(1));
         let (client, kernel, stage) = (Client::new(fake.handler(), "test"), Arc::new(Slow::default()), Stage::new());
+        let registry = stdx::metrics::Registry::default();
         let options = Options {
             node_name: "n".into(),
             service_cidrs: vec!["10.96.0.0/12".parse().expect("a range")],
             cluster_cidrs: vec!["10.244.0.0/16".parse().expect("a range")],
-            pod_interfaces: "veth*".into(),
+            mode,
+            pod_interfaces: Some("veth*".into()),
+            detect_local: DetectLocal::ClusterCidr,
+            node_ports: NodePorts::All,
+            masquerade_all: false,
+            masquerade_bit: 14,
             masquerade_egress: false,
             kernel: kernel.clone(),
-            registry: Default::default(),
+            tables: kernel.clone(),
+            connections: kernel.clone(),
+            registry: registry.clone(),
+            health: Health::new(shared.clone()),
         };
         let (own, inner) = (client.clone(), stage.clone());
         stage.spawn(async move { run(own, shared, Rng::seeded(2), options, &inner).await });
-        Self { fake, client, clock, kernel, stage }
+        Self { fake, client, clock, kernel, registry, stage }
     }
 
     async fn service(&self, name: &str, ip: &str) {
@@ -70,7 +129,8 @@ impl Bench {
             "spec": {"clusterIP": ip, "clusterIPs": [ip], "ports": [{"port": 80}]}});
         self.client.dynamic(Resource::of::<core::Service>()).namespace("default").create(&service).await.expect("made");
         let slice = json!({"metadata": {"name": format!("{name}-1"), "namespace": "default",
-                "labels": {"kubernetes.io/service-name": name}},
+                "labels": {"kubernetes.io/service-name": name},
+                "annotations": {"endpoints.kubernetes.io/last-change-trigger-time": "1970-01-01T00:00:00Z"}},
             "endpoints": [{"addresses": ["10.244.0.9"], "conditions": {"ready": true}}], "ports": [{"port": 8080}]});
         let slices = self.client.dynamic(Resource::of::<discovery::EndpointSlice>());
         slices.namespace("default").create(&slice).await.expect("made");
@@ -138,6 +198,8 @@ async fn a_ready_endpoint_whose_rules_the_kernel_does_not_have_is_a_wait() {
         })
         .await;
     bench.answer("10.96.0.8", Ok(())).await;
+    // What was refused is tried by itself when its time comes.
+    bench.answer("10.96.0.7", Ok(())).await;
     bench.until("both withdrawn", |b| b.waits().is_empty()).await;
     // What changes no rule waits for nothing.
     bench.fake.change("services", "default", "slow", |service| service["metadata"]["labels"] = json!({"a": "b"}));
@@ -145,5 +207,76 @@ async fn a_ready_endpoint_whose_rules_the_kernel_does_not_have_is_a_wait() {
     bench.until("a second later", |b| b.clock.now() >= shown || b.clock.next_timer().is_none()).await;
     assert!(bench.waits().is_empty(), "{:?}", bench.waits());
     assert!(bench.kernel.asked.lock().is_empty(), "nothing was sent");
+    bench.stage.stop();
+}
+
+#[tokio::test]
+async fn what_somebody_else_changed_is_loaded_again() {
+    let bench = Bench::start();
+    bench.answer("delete table ip kube-proxy", Ok(())).await;
+    bench.service("web", "10.96.0.7").await;
+    bench.answer("add chain ip kube-proxy service-", Ok(())).await;
+    bench.kernel.drift.notify_one();
+    bench.answer("delete table ip kube-proxy", Ok(())).await;
+    bench.stage.stop();
+}
+
+#[tokio::test]
+async fn connections_are_looked_at_when_udp_changes_and_after_a_start() {
+    let bench = Bench::start();
+    bench.answer("", Ok(())).await;
+    bench.until("the first look", |b| *b.kernel.cleaned.lock() == 1).await;
+    bench.service("web", "10.96.0.7").await;
+    bench.answer("10.96.0.7", Ok(())).await;
+    let service = |s: &mut Value| s["spec"]["ports"] = json!([{"port": 53, "protocol": "UDP"}]);
+    bench.fake.change("services", "default", "web", service);
+    bench.answer("udp", Ok(())).await;
+    bench.until("the second look", |b| *b.kernel.cleaned.lock() == 2).await;
+    bench.fake.change("services", "default", "web", |s| s["spec"]["ports"] = json!([{"port": 53}]));
+    bench.answer("tcp", Ok(())).await;
+    bench.until("the third look", |b| *b.kernel.cleaned.lock() == 3).await;
+    bench.stage.stop();
+}
+
+#[tokio::test]
+async fn a_service_the_kernel_refuses_is_tried_again_and_holds_up_no_other() {
+    let bench = Bench::start();
+    bench.answer("", Ok(())).await;
+    bench.service("bad", "10.96.0.66").await;
+    bench.answer("10.96.0.66", Err(Error::Refused("Operation not supported".into()))).await;
+    let refused = "Service bad proxy RulesNotInKernel: the kernel refused the rules: Operation not supported";
+    bench.until("the Wait", |b| b.waits() == [refused]).await;
+    // Its time comes in 200 ms; what else changes until then goes without it, later with it.
+    bench.answer("10.96.0.66", Err(Error::Refused("Operation not supported".into()))).await;
+    bench.answer("10.96.0.66", Ok(())).await;
+    bench.until("it is over", |b| b.waits().is_empty()).await;
+    bench.stage.stop();
+}
+
+#[tokio::test]
+async fn rules_of_iptables_that_are_gone_are_loaded_again() {
+    let bench = Bench::with(Mode::Iptables);
+    bench.answer("-A KUBE-MARK-MASQ", Ok(())).await;
+    // What is saved says nothing of our chains: at the next look everything is loaded.
+    bench.answer("-A KUBE-MARK-MASQ", Ok(())).await;
+    bench.service("web", "10.96.0.7").await;
+    bench.answer("-I KUBE-SERVICES", Ok(())).await;
+    bench.stage.stop();
+}
+
+#[tokio::test]
+async fn it_is_told_what_the_kernel_has_and_how_long_that_took() {
+    let bench = Bench::start();
+    bench.answer("", Ok(())).await;
+    bench.service("web", "10.96.0.7").await;
+    let told = |b: &Bench, line: &str| b.registry.page().lines().any(|l| l == line);
+    let count = "kubeproxy_network_programming_duration_seconds_count";
+    bench.until("a transaction", |b| !b.kernel.asked.lock().is_empty()).await;
+    assert!(!told(&bench, &format!("{count} 1")), "the kernel has not answered");
+    bench.answer("10.96.0.7", Ok(())).await;
+    let slices = bench.fake.objects("endpointslices.discovery.k8s.io");
+    let revision = slices[0].pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default();
+    let programmed = format!("kubeproxy_programmed_revision{{resource=\"endpointslices\"}} {revision}");
+    bench.until("it is told", |b| told(b, &programmed) && told(b, &format!("{count} 1"))).await;
     bench.stage.stop();
 }

@@ -1,0 +1,167 @@
+//! The kernel's table of connections, as far as the service proxy needs it: UDP has no end that
+//! anybody says, so that what was once translated to an endpoint stays translated to it.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use crate::netlink::{ACKNOWLEDGE, DUMP, Message, Socket, attribute, messages, put, request};
+use crate::ruleset::Family;
+
+const SUBSYSTEM: u8 = 1;
+const NEW: u8 = 0;
+const GET: u8 = 1;
+const DELETE: u8 = 2;
+const UDP: u8 = 17;
+/// Attributes of a connection.
+const ORIGINAL: u16 = 1;
+const REPLY: u16 = 2;
+const ID: u16 = 12;
+const ZONE: u16 = 18;
+/// The bit of an attribute's type that says it holds attributes.
+const NESTED: u16 = 0x8000;
+
+/// One connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Who began it, and whom it named.
+    pub source: SocketAddr,
+    pub destination: SocketAddr,
+    /// Who answers: another than `destination` where addresses are translated.
+    pub answers: SocketAddr,
+    /// What names it to the kernel.
+    handle: Vec<u8>,
+}
+
+impl Entry {
+    /// One for tests of who decides about entries.
+    pub fn new(source: SocketAddr, destination: SocketAddr, answers: SocketAddr) -> Self {
+        Self { source, destination, answers, handle: Vec::new() }
+    }
+}
+
+/// Says which connections are to go.
+pub type Judge = Box<dyn Fn(&Entry) -> bool + Send>;
+
+/// Where connections are looked at and removed.
+#[async_trait::async_trait]
+pub trait Connections: Send + Sync + 'static {
+    /// Removes the UDP connections of one family that `is_stale` names; answers how many.
+    async fn remove_udp(&self, family: Family, is_stale: Judge) -> io::Result<usize>;
+}
+
+/// Those of the network namespace this process is in.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Conntrack;
+
+#[async_trait::async_trait]
+impl Connections for Conntrack {
+    async fn remove_udp(&self, family: Family, is_stale: Judge) -> io::Result<usize> {
+        tokio::task::spawn_blocking(move || remove_udp(family, &is_stale)).await.map_err(io::Error::other)?
+    }
+}
+
+fn number(family: Family) -> u8 {
+    match family {
+        Family::Ip => 2,
+        Family::Ip6 => 10,
+    }
+}
+
+fn remove_udp(family: Family, is_stale: &dyn Fn(&Entry) -> bool) -> io::Result<usize> {
+    let socket = Socket::open()?;
+    let mut stale = Vec::new();
+    socket.send(&request(SUBSYSTEM, GET, DUMP, number(family), &[]))?;
+    let mut buffer = vec![0; 1 << 18];
+    'dump: loop {
+        for message in messages(socket.receive(&mut buffer)?) {
+            match message {
+                Message::Done => break 'dump,
+                Message::Answer(0) => {}
+                Message::Answer(error) => return Err(io::Error::from_raw_os_error(-error)),
+                Message::Body { subsystem: SUBSYSTEM, number: NEW, attributes } => {
+                    stale.extend(read(attributes).filter(is_stale));
+                }
+                Message::Body { .. } => {}
+            }
+        }
+    }
+    let mut removed = 0;
+    for entry in &stale {
+        socket.send(&request(SUBSYSTEM, DELETE, ACKNOWLEDGE, number(family), &entry.handle))?;
+        for message in messages(socket.receive(&mut buffer)?) {
+            match message {
+                Message::Answer(0) => removed += 1,
+                // It ended by itself meanwhile.
+                Message::Answer(error) if io::Error::from_raw_os_error(-error).kind() == io::ErrorKind::NotFound => {}
+                Message::Answer(error) => return Err(io::Error::from_raw_os_error(-error)),
+                Message::Done | Message::Body { .. } => {}
+            }
+        }
+    }
+    Ok(removed)
+}
+
+/// A UDP connection; `None` of other protocols and damage.
+fn read(attributes: &[u8]) -> Option<Entry> {
+    let original = attribute(attributes, ORIGINAL)?;
+    let (source, destination) = tuple(original)?;
+    let (answers, _) = tuple(attribute(attributes, REPLY)?)?;
+    let mut handle = Vec::new();
+    put(&mut handle, ORIGINAL | NESTED, original);
+    for kind in [ID, ZONE] {
+        if let Some(value) = attribute(attributes, kind) {
+            put(&mut handle, kind, value);
+        }
+    }
+    Some(Entry { source, destination, answers, handle })
+}
+
+fn tuple(bytes: &[u8]) -> Option<(SocketAddr, SocketAddr)> {
+    let (ip, protocol) = (attribute(bytes, 1)?, attribute(bytes, 2)?);
+    if attribute(protocol, 1)? != [UDP] {
+        return None;
+    }
+    let port = |kind: u16| Some(u16::from_be_bytes(attribute(protocol, kind)?.try_into().ok()?));
+    let v4 = |kind: u16| Some(IpAddr::from(Ipv4Addr::from(<[u8; 4]>::try_from(attribute(ip, kind)?).ok()?)));
+    let v6 = |kind: u16| Some(IpAddr::from(Ipv6Addr::from(<[u8; 16]>::try_from(attribute(ip, kind)?).ok()?)));
+    let address = |a: u16, b: u16| v4(a).or_else(|| v6(b));
+    Some((SocketAddr::new(address(1, 3)?, port(2)?), SocketAddr::new(address(2, 4)?, port(3)?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netlink::put_nested;
+
+    fn side(out: &mut Vec<u8>, kind: u16, protocol: u8, (source, destination): ([u8; 4], [u8; 4])) {
+        put_nested(out, kind, |out| {
+            put_nested(out, 1, |out| {
+                put(out, 1, &source);
+                put(out, 2, &destination);
+            });
+            put_nested(out, 2, |out| {
+                put(out, 1, &[protocol]);
+                put(out, 2, &1000_u16.to_be_bytes());
+                put(out, 3, &53_u16.to_be_bytes());
+            });
+        });
+    }
+
+    #[test]
+    fn udp_is_read_and_nothing_else() {
+        for (protocol, is_read) in [(17, true), (6, false)] {
+            let mut bytes = Vec::new();
+            side(&mut bytes, ORIGINAL, protocol, ([10, 0, 0, 1], [10, 96, 0, 10]));
+            side(&mut bytes, REPLY, protocol, ([10, 244, 0, 2], [10, 0, 0, 1]));
+            put(&mut bytes, ID, &[1, 2, 3, 4]);
+            let entry = read(&bytes);
+            assert_eq!(entry.is_some(), is_read);
+            let Some(entry) = entry else { continue };
+            let shown = [entry.source, entry.destination, entry.answers].map(|a| a.to_string());
+            assert_eq!(shown, ["10.0.0.1:1000", "10.96.0.10:53", "10.244.0.2:1000"]);
+            assert_eq!(attribute(&entry.handle, ID), Some(&[1, 2, 3, 4][..]));
+            assert_eq!(attribute(&entry.handle, ORIGINAL), attribute(&bytes, ORIGINAL));
+        }
+        assert_eq!(read(&[]), None);
+    }
+}

@@ -1,0 +1,71 @@
+//! What carries the model out: one for each mode, one table (or its like) a family.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use client::Key;
+use net::nft::Error;
+use net::ruleset::Family;
+
+use crate::model::{Model, Settings};
+use crate::nftables::apply::Applied;
+use crate::nftables::table::Change;
+
+/// What the kernel said no to, Service by Service; empty when it took everything.
+pub type Refused = BTreeMap<Key, String>;
+
+/// Brings one family's rules in the kernel to what they should be.
+#[async_trait]
+pub trait Dataplane: Send {
+    /// Which one.
+    fn family(&self) -> Family;
+
+    /// Brings the kernel up to date: `changes` is what `model` has different since the last call
+    /// that went well. After an error, and at first, everything is loaded anew.
+    async fn apply(&mut self, settings: &Settings, model: &Model, changes: &[Change]) -> Result<Refused, Error>;
+
+    /// Somebody else has changed the rules, or may have: the next call loads everything.
+    fn forget(&mut self);
+
+    /// Looks whether the kernel still has what it was given, where nobody tells of changes.
+    async fn is_intact(&mut self) -> Result<bool, Error> {
+        Ok(true)
+    }
+}
+
+/// Finds what is refused among `all`, by halves, without changing anything: what may stay, and what
+/// was said of the rest.
+pub(crate) async fn sift<F: Future<Output = Result<(), Error>> + Send>(
+    all: &[Change],
+    check: impl Fn(Vec<Change>) -> F + Send,
+) -> Result<(Vec<Change>, Refused), Error> {
+    let (mut refused, mut taken) = (Refused::new(), Vec::new());
+    let mut groups: Vec<&[Change]> = vec![all];
+    while let Some(group) = groups.pop() {
+        match (check(group.to_vec()).await, group) {
+            (Ok(()), _) => taken.extend_from_slice(group),
+            (Err(Error::Refused(error)), [(key, _)]) => drop(refused.insert(key.clone(), error)),
+            (Err(Error::Refused(_)), _) => {
+                let (left, right) = group.split_at(group.len() / 2);
+                groups.extend([right, left]);
+            }
+            (Err(error), _) => return Err(error),
+        }
+    }
+    Ok((taken, refused))
+}
+
+#[async_trait]
+impl Dataplane for Applied {
+    fn family(&self) -> Family {
+        self.family
+    }
+
+    async fn apply(&mut self, settings: &Settings, model: &Model, changes: &[Change]) -> Result<Refused, Error> {
+        if self.needs_load(settings) { self.load(settings, model).await } else { self.change(settings, changes).await }
+    }
+
+    fn forget(&mut self) {
+        self.table = None;
+    }
+}

@@ -1,0 +1,94 @@
+//! Remembers what the kernel has and sends it only the difference. A table of the kernel's changes at
+//! once, but not both of ours together: rules that refuse come before those that translate.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use net::iptables::Iptables;
+use net::nft::Error;
+use net::ruleset::Family;
+
+use super::rules::{Present, Rules};
+use crate::dataplane::{Dataplane, Refused, sift};
+use crate::model::{Model, Settings};
+use crate::nftables::table::Change;
+
+/// One family's rules in the kernel.
+pub struct Restored {
+    kernel: Arc<dyn Iptables>,
+    family: Family,
+    /// `None` before the first load and after a failure: the next one replaces everything of ours.
+    rules: Option<Rules>,
+}
+
+impl Restored {
+    /// Nothing is known of the kernel's state yet; what an earlier process left keeps working until
+    /// the first load replaces it.
+    pub fn new(kernel: Arc<dyn Iptables>, family: Family) -> Self {
+        Self { kernel, family, rules: None }
+    }
+
+    async fn load(&mut self, settings: &Settings, model: &Model) -> Result<Refused, Error> {
+        self.rules = None;
+        let all: Vec<Change> = model.iter().map(|(key, rules)| (key.clone(), Some(rules.clone()))).collect();
+        let present = Present::read(&self.kernel.save(self.family).await?);
+        let (family, kernel) = (self.family, self.kernel.clone());
+        let of = |changes: &[Change]| Rules::with(family, settings.clone(), changes.iter().cloned());
+        let rules = of(&all);
+        let error = match kernel.restore(family, &rules.whole(&present)).await {
+            Ok(()) => {
+                self.rules = Some(rules);
+                return Ok(Refused::new());
+            }
+            Err(error @ Error::Refused(_)) => error,
+            Err(error) => return Err(error),
+        };
+        if all.is_empty() || kernel.check(family, &of(&[]).whole(&present)).await.is_err() {
+            return Err(error);
+        }
+        let check = |group: Vec<Change>| {
+            let (text, kernel) = (of(&group).whole(&present), kernel.clone());
+            async move { kernel.check(family, &text).await }
+        };
+        let (taken, refused) = sift(&all, check).await?;
+        let rules = of(&taken);
+        kernel.restore(family, &rules.whole(&present)).await?;
+        self.rules = Some(rules);
+        Ok(refused)
+    }
+}
+
+#[async_trait]
+impl Dataplane for Restored {
+    fn family(&self) -> Family {
+        self.family
+    }
+
+    async fn apply(&mut self, settings: &Settings, model: &Model, changes: &[Change]) -> Result<Refused, Error> {
+        let known = self.rules.take().filter(|rules| rules.settings() == settings);
+        let Some(mut rules) = known else { return self.load(settings, model).await };
+        let text = rules.change(changes);
+        if !text.is_empty() && self.kernel.restore(self.family, &text).await.is_err() {
+            // One table may have changed and the other not: everything is said again.
+            return self.load(settings, model).await;
+        }
+        self.rules = Some(rules);
+        Ok(Refused::new())
+    }
+
+    fn forget(&mut self) {
+        self.rules = None;
+    }
+
+    async fn is_intact(&mut self) -> Result<bool, Error> {
+        let Some(rules) = &self.rules else { return Ok(true) };
+        let present = Present::read(&self.kernel.save(self.family).await?);
+        Ok(rules.is_in(&present))
+    }
+}
+
+/// What removes everything of ours that `saved` (of `iptables-save`) shows; `None` when it shows nothing.
+pub fn remove(saved: &str) -> Option<String> {
+    let present = Present::read(saved);
+    (present != Present::default()).then(|| super::rules::remove(&present))
+}

@@ -1,0 +1,131 @@
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+
+use client::Key;
+use serde_json::json;
+
+use super::*;
+use crate::cases;
+
+/// Records what it takes; says no to everything while `broken`, and to what names one of `hated`.
+#[derive(Default)]
+struct Recorder {
+    broken: Mutex<bool>,
+    hated: Mutex<BTreeSet<String>>,
+    seen: Mutex<Vec<String>>,
+    sets: Mutex<String>,
+}
+
+impl Recorder {
+    fn judge(&self, text: &str) -> Result<(), Error> {
+        let hated = self.hated.lock().expect("not poisoned");
+        let no = *self.broken.lock().expect("not poisoned") || hated.iter().any(|h| text.contains(h.as_str()));
+        if no { Err(Error::Refused("no".into())) } else { Ok(()) }
+    }
+
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.seen.lock().expect("not poisoned"))
+    }
+}
+
+#[async_trait::async_trait]
+impl Kernel for Recorder {
+    async fn apply(&self, transaction: &str) -> Result<(), Error> {
+        self.judge(transaction)?;
+        self.seen.lock().expect("not poisoned").push(transaction.to_owned());
+        Ok(())
+    }
+
+    async fn check(&self, transaction: &str) -> Result<(), Error> {
+        self.judge(transaction)
+    }
+
+    async fn sets(&self, _: Family) -> Result<String, Error> {
+        Ok(self.sets.lock().expect("not poisoned").clone())
+    }
+
+    async fn changed(&self, _: &[&str]) -> std::io::Result<()> {
+        std::future::pending().await
+    }
+}
+
+fn service(name: &str, byte: u8, more: serde_json::Value) -> Change {
+    let mut spec = json!({"clusterIP": format!("10.96.0.{byte}"), "ports": [{"port": 80}]});
+    for (key, value) in more.as_object().expect("an object") {
+        spec[key] = value.clone();
+    }
+    let slice = json!({"endpoints": [{"addresses": ["10.244.0.2"]}], "ports": [{"port": 80}]});
+    (Key::new("default", name), Some(cases::rules(name, spec, json!({}), slice)))
+}
+
+fn model(services: &[Change]) -> Model {
+    services.iter().filter_map(|(key, rules)| Some((key.clone(), rules.clone()?))).collect()
+}
+
+fn applied() -> (Arc<Recorder>, Applied) {
+    let kernel = Arc::new(Recorder::default());
+    (kernel.clone(), Applied::new(kernel, Family::Ip))
+}
+
+#[tokio::test]
+async fn after_a_failure_the_whole_table_is_loaded_again() {
+    let (kernel, mut applied) = applied();
+    let settings = cases::settings();
+    let all = [service("a", 1, json!({})), service("b", 2, json!({}))];
+    assert!(applied.needs_load(&settings));
+    applied.load(&settings, &model(&all)).await.expect("loaded");
+    let texts = kernel.take();
+    assert!(texts.len() == 1 && texts[0].starts_with("table ip kube-proxy\ndelete table ip kube-proxy\n"), "{texts:?}");
+    assert!(!applied.needs_load(&settings));
+    applied.change(&settings, &all).await.expect("nothing to do");
+    assert_eq!(kernel.take(), [""; 0]);
+    *kernel.broken.lock().expect("not poisoned") = true;
+    assert!(applied.load(&settings, &model(&all)).await.is_err());
+    assert!(applied.needs_load(&settings));
+    *kernel.broken.lock().expect("not poisoned") = false;
+    applied.load(&settings, &model(&all)).await.expect("loaded");
+    assert!(kernel.take()[0].contains("default/b/"));
+    let others = crate::model::Settings { masquerade_all: true, ..settings };
+    assert!(applied.needs_load(&others));
+}
+
+#[tokio::test]
+async fn what_is_refused_is_found_and_left_out() {
+    let (kernel, mut applied) = applied();
+    let settings = cases::settings();
+    let all: Vec<Change> = "abcdefg".chars().zip(1..).map(|(c, i)| service(&c.to_string(), i, json!({}))).collect();
+    let hate = |names: &[&str]| {
+        *kernel.hated.lock().expect("not poisoned") = names.iter().map(|n| format!("default/{n}/")).collect();
+    };
+    hate(&["c", "f"]);
+    // At the load …
+    let refused = applied.load(&settings, &model(&all)).await.expect("loaded");
+    let names = |refused: &Refused| refused.keys().map(|k| k.name.clone()).collect::<Vec<_>>().join(" ");
+    assert_eq!(names(&refused), "c f");
+    let texts = kernel.take();
+    assert!(texts.len() == 1 && texts[0].contains("default/g/") && !texts[0].contains("default/c/"), "{texts:?}");
+    // … and after it.
+    hate(&["d"]);
+    let gone: Vec<Change> = all.iter().map(|(key, _)| (key.clone(), None)).collect();
+    let refused = applied.change(&settings, &gone).await.expect("the rest is taken");
+    assert_eq!(names(&refused), "d");
+    let table = applied.table.as_ref().expect("known");
+    assert_eq!(table.services().keys().map(|k| k.name.as_str()).collect::<Vec<_>>(), ["d"]);
+    hate(&[]);
+    assert!(applied.change(&settings, &gone).await.expect("taken").is_empty());
+    assert!(kernel.take().concat().contains("default/d/"));
+}
+
+#[tokio::test]
+async fn clients_stay_with_their_endpoints_across_a_load() {
+    let (kernel, mut applied) = applied();
+    let all = [service("a", 1, json!({"sessionAffinity": "ClientIP"}))];
+    let table = Table::with(Family::Ip, cases::settings(), all.iter().cloned()).whole();
+    let set = table.sets.keys().find(|n| n.starts_with("affinity-")).expect("there is one").clone();
+    *kernel.sets.lock().expect("not poisoned") = json!({"nftables": [{"set": {"family": "ip", "name": set,
+        "table": "kube-proxy", "elem": [{"elem": {"val": "192.0.2.1", "timeout": 10800, "expires": 77}}]}}]})
+    .to_string();
+    applied.load(&cases::settings(), &model(&all)).await.expect("loaded");
+    let texts = kernel.take();
+    assert!(texts[0].contains(&format!("{set} {{ 192.0.2.1 timeout 10800s expires 77s }}")), "{texts:?}");
+}

@@ -1,0 +1,284 @@
+//! One Service port → its chains, sets and elements of the shared maps; pure.
+//!
+//! ```text
+//!  service-ips  10.96.7.1 . tcp . 80    : goto service-…
+//!               192.0.2.9 . tcp . 80    : goto external-…      (external and load balancers' addresses)
+//!  service-nodeports        tcp . 30080 : goto external-…
+//!
+//!  external-…   mark for masquerade, or for the policy Local: pods and this node → service-…
+//!               goto service-… or local-…
+//!  service-…    pick an endpoint: dnat; with session affinity: goto endpoint-… of the one it had
+//!  endpoint-…   update @affinity-…, dnat
+//! ```
+
+use std::net::{IpAddr, SocketAddr};
+
+use net::ruleset::{Chain, Family, Set};
+
+use super::base::{local_pods, set};
+use super::names::{
+    self, CLUSTER_IPS, FIREWALL_IPS, HAIRPIN, NO_ENDPOINT_NODEPORTS, NO_ENDPOINT_SERVICES, REJECT, SERVICE_IPS,
+    SERVICE_NODEPORTS,
+};
+use crate::model::{Policy, PortName, ServicePort, Settings, Target};
+
+/// What one Service port adds to the table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Piece {
+    pub chains: Vec<(String, Chain)>,
+    pub sets: Vec<(String, Set)>,
+    pub elements: Vec<Element>,
+}
+
+/// An element a Service port wants in a shared map or set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Element {
+    pub set: &'static str,
+    pub key: String,
+    /// `None` wants that nobody has it; empty in a set.
+    pub value: Option<String>,
+    pub rank: Rank,
+}
+
+/// Who gets an address that two Services claim: the one whose own it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Rank {
+    ClusterIp,
+    LoadBalancer,
+    ExternalIp,
+}
+
+/// The verdict on connections that have nowhere to go.
+fn verdict(target: Target) -> String {
+    match target {
+        Target::Drop => "drop".into(),
+        Target::Reject | Target::Endpoints(..) => format!("goto {REJECT}"),
+    }
+}
+
+/// Renders one port.
+pub(super) fn render(name: &PortName, port: &ServicePort, settings: &Settings, family: Family) -> Piece {
+    let tail = names::of_port(name);
+    let mut context = Context { name, port, settings, family, tail, out: Piece::default() };
+    context.balance();
+    context.expose();
+    context.firewall();
+    context.hairpins();
+    context.out
+}
+
+struct Context<'a> {
+    name: &'a PortName,
+    port: &'a ServicePort,
+    settings: &'a Settings,
+    family: Family,
+    tail: String,
+    out: Piece,
+}
+
+impl Context<'_> {
+    fn chain(&mut self, name: String, rules: Vec<String>) {
+        self.out.chains.push((name, Chain { hook: String::new(), rules }));
+    }
+
+    fn element(&mut self, set: &'static str, key: String, value: impl Into<String>, rank: Rank) {
+        self.out.elements.push(Element { set, key, value: Some(value.into()), rank });
+    }
+
+    /// The key of an address's maps.
+    fn at(&self, ip: &IpAddr) -> String {
+        format!("{ip} . {} . {}", self.name.protocol.as_str(), self.port.port)
+    }
+
+    fn policy_chain(&self, policy: Policy) -> String {
+        match policy {
+            Policy::Cluster => format!("service-{}", self.tail),
+            Policy::Local => format!("local-{}", self.tail),
+        }
+    }
+
+    /// The chains that pick an endpoint, and what leads from the cluster to them.
+    fn balance(&mut self) {
+        let (port, ip) = (self.port, self.family.as_str());
+        let endpoints = &port.endpoints;
+        let own = self.at(&port.cluster_ip);
+        self.element(CLUSTER_IPS, port.cluster_ip.to_string(), "", Rank::ClusterIp);
+        let internal = match port.internal() {
+            Target::Endpoints(policy, _) => Some(policy),
+            Target::Drop | Target::Reject => None,
+        };
+        for (policy, chosen) in [(Policy::Cluster, &endpoints.cluster), (Policy::Local, &endpoints.local)] {
+            if chosen.is_empty() {
+                continue;
+            }
+            let mut rules = Vec::new();
+            if internal == Some(policy) {
+                let mark = self.mark();
+                let to_own = format!("{ip} daddr {}", port.cluster_ip);
+                if self.settings.masquerade_all {
+                    rules.push(format!("{to_own} {mark}"));
+                } else if let Some((_, foreign)) = local_pods(self.settings, self.family) {
+                    rules.push(format!("{to_own} {foreign} {mark}"));
+                }
+            }
+            rules.extend(self.pick(chosen));
+            self.chain(self.policy_chain(policy), rules);
+        }
+        match port.internal() {
+            Target::Endpoints(policy, _) => {
+                let goto = format!("goto {}", self.policy_chain(policy));
+                self.element(SERVICE_IPS, own, goto, Rank::ClusterIp);
+            }
+            refused => {
+                // Without endpoints of its own, an address is still nobody else's.
+                let reserved = Element { set: SERVICE_IPS, key: own.clone(), value: None, rank: Rank::ClusterIp };
+                self.out.elements.push(reserved);
+                self.element(NO_ENDPOINT_SERVICES, own, verdict(refused), Rank::ClusterIp);
+            }
+        }
+        if port.affinity.is_some() {
+            self.stick();
+        }
+    }
+
+    fn mark(&self) -> String {
+        format!("meta mark set meta mark | {}", self.settings.mark())
+    }
+
+    fn dnat(&self, endpoint: &SocketAddr) -> String {
+        format!("meta l4proto {} dnat {} to {endpoint}", self.name.protocol.as_str(), self.family.as_str())
+    }
+
+    /// The rules that pick one of the endpoints, each with the same chance.
+    fn pick(&self, endpoints: &[SocketAddr]) -> Vec<String> {
+        let (ip, protocol) = (self.family.as_str(), self.name.protocol.as_str());
+        let count = endpoints.len();
+        if self.port.affinity.is_some() {
+            let tails: Vec<String> = endpoints.iter().map(|e| names::of_endpoint(self.name, e)).collect();
+            let had = tails.iter().map(|t| format!("{ip} saddr @affinity-{t} goto endpoint-{t}"));
+            let mut rules: Vec<String> = had.collect();
+            let choices: Vec<String> =
+                tails.iter().enumerate().map(|(i, t)| format!("{i} : goto endpoint-{t}")).collect();
+            rules.push(match tails.as_slice() {
+                [one] => format!("goto endpoint-{one}"),
+                _ => format!("numgen random mod {count} vmap {{ {} }}", choices.join(", ")),
+            });
+            return rules;
+        }
+        match endpoints {
+            [one] => vec![self.dnat(one)],
+            many => {
+                let choices: Vec<String> =
+                    many.iter().enumerate().map(|(i, e)| format!("{i} : {} . {}", e.ip(), e.port())).collect();
+                let pick = format!("numgen random mod {count} map {{ {} }}", choices.join(", "));
+                vec![format!("meta l4proto {protocol} dnat {ip} addr . port to {pick}")]
+            }
+        }
+    }
+
+    /// A chain and a set for each endpoint: who was there before.
+    fn stick(&mut self) {
+        let (ip, seconds) = (self.family.as_str(), self.port.affinity.unwrap_or_default());
+        let endpoints = &self.port.endpoints;
+        let mut all: Vec<SocketAddr> = endpoints.cluster.iter().chain(&endpoints.local).copied().collect();
+        all.sort();
+        all.dedup();
+        for endpoint in all {
+            let tail = names::of_endpoint(self.name, &endpoint);
+            let remember = format!("update @affinity-{tail} {{ {ip} saddr timeout {seconds}s }}");
+            let rules = vec![remember, self.dnat(&endpoint)];
+            self.chain(format!("endpoint-{tail}"), rules);
+            let affinity = format!("affinity-{tail}");
+            let declared = set(&affinity, self.family);
+            self.out.sets.push((affinity, declared));
+        }
+    }
+
+    /// What leads from outside to the endpoints.
+    fn expose(&mut self) {
+        let port = self.port;
+        if !port.is_external() {
+            return;
+        }
+        let ranked =
+            |ips: &[IpAddr], rank: Rank| -> Vec<(String, Rank)> { ips.iter().map(|ip| (self.at(ip), rank)).collect() };
+        let mut outside = ranked(&port.load_balancer_ips, Rank::LoadBalancer);
+        outside.extend(ranked(&port.external_ips, Rank::ExternalIp));
+        let number = port.node_port.map(|n| format!("{} . {n}", self.name.protocol.as_str()));
+        if port.endpoints.any {
+            let rules = self.outside_rules();
+            let external = format!("external-{}", self.tail);
+            let goto = format!("goto {external}");
+            self.chain(external, rules);
+            for (key, rank) in &outside {
+                self.element(SERVICE_IPS, key.clone(), goto.clone(), *rank);
+            }
+            if let Some(key) = &number {
+                self.element(SERVICE_NODEPORTS, key.clone(), goto, Rank::ClusterIp);
+            }
+        }
+        let target = port.external();
+        if matches!(target, Target::Endpoints(..)) {
+            return;
+        }
+        for (key, rank) in outside {
+            self.element(NO_ENDPOINT_SERVICES, key, verdict(target), rank);
+        }
+        if let Some(key) = number {
+            self.element(NO_ENDPOINT_NODEPORTS, key, verdict(target), Rank::ClusterIp);
+        }
+    }
+
+    fn outside_rules(&self) -> Vec<String> {
+        let port = self.port;
+        let mut rules = Vec::new();
+        if port.external_local {
+            if !port.endpoints.cluster.is_empty() {
+                let anywhere = format!("goto {}", self.policy_chain(Policy::Cluster));
+                // What pods and this node send is for any endpoint: out to a load balancer and back
+                // it would be, too. The node's own source may be the address itself.
+                if let Some((local, _)) = local_pods(self.settings, self.family) {
+                    rules.push(format!("{local} {anywhere}"));
+                }
+                rules.push(format!("fib saddr type local {}", self.mark()));
+                rules.push(format!("fib saddr type local {anywhere}"));
+            }
+        } else {
+            rules.push(self.mark());
+        }
+        if let Target::Endpoints(policy, _) = port.external() {
+            rules.push(format!("goto {}", self.policy_chain(policy)));
+        }
+        rules
+    }
+
+    /// Who may not use a load balancer's addresses.
+    fn firewall(&mut self) {
+        let port = self.port;
+        if port.source_ranges.is_empty() || port.load_balancer_ips.is_empty() {
+            return;
+        }
+        let ranges = ipnet::IpNet::aggregate(&port.source_ranges);
+        let mut sources: Vec<String> = ranges.iter().map(ToString::to_string).collect();
+        // A node that is admitted may have the balancer's address as its source.
+        if self.settings.node_ips.iter().any(|ip| ranges.iter().any(|r| r.contains(ip))) {
+            let others = port.load_balancer_ips.iter().filter(|ip| !ranges.iter().any(|r| r.contains(*ip)));
+            sources.extend(others.map(ToString::to_string));
+        }
+        let ip = self.family.as_str();
+        let chain = format!("firewall-{}", self.tail);
+        let keys: Vec<String> = port.load_balancer_ips.iter().map(|ip| self.at(ip)).collect();
+        for key in keys {
+            self.element(FIREWALL_IPS, key, format!("goto {chain}"), Rank::LoadBalancer);
+        }
+        self.chain(chain, vec![format!("{ip} saddr != {{ {} }} drop", sources.join(", "))]);
+    }
+
+    /// A pod that reaches itself must see another's address.
+    fn hairpins(&mut self) {
+        for endpoint in &self.port.endpoints.here {
+            let (ip, protocol) = (endpoint.ip(), self.name.protocol.as_str());
+            self.element(HAIRPIN, format!("{ip} . {ip} . {protocol} . {}", endpoint.port()), "", Rank::ClusterIp);
+        }
+    }
+}

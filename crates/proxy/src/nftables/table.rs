@@ -1,0 +1,162 @@
+//! One table as the kernel has it, and what changes of Services change in it; pure.
+//!
+//! Text is made from the Services that change and nothing else: their chains as they were and as
+//! they will be, and the elements of shared maps that they claim. Of two that claim the same
+//! element one has it; when it goes the other gets it.
+//!
+//! ```text
+//!   changes ──► old part │ new part ──► difference ──► text
+//!                        └── claims of shared elements
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use client::Key;
+use net::ruleset::{self, Family, Ruleset};
+
+use super::base;
+use super::names::TABLE;
+use super::port::{self, Rank};
+use crate::model::{PortName, ServiceRules, Settings};
+
+/// A map or set, and a key in it.
+type Element = (&'static str, String);
+/// Who claims it, the one who has it first, and what it would say.
+type Claims = BTreeMap<(Rank, PortName), Option<String>>;
+
+/// A Service with what it asks for; `None` when it asks for nothing any more.
+pub type Change = (Key, Option<Arc<ServiceRules>>);
+
+/// One family's table.
+#[derive(Clone, Debug)]
+pub struct Table {
+    family: Family,
+    settings: Settings,
+    base: Ruleset,
+    services: BTreeMap<Key, Arc<ServiceRules>>,
+    claims: BTreeMap<Element, Claims>,
+}
+
+impl Table {
+    /// A table without Services.
+    pub fn new(family: Family, settings: Settings) -> Self {
+        let base = base::render(&settings, family);
+        Self { family, settings, base, services: BTreeMap::new(), claims: BTreeMap::new() }
+    }
+
+    /// A table with these.
+    pub fn with(family: Family, settings: Settings, services: impl IntoIterator<Item = Change>) -> Self {
+        let mut table = Self::new(family, settings);
+        let changes: Vec<Change> = services.into_iter().collect();
+        table.change(&changes);
+        table
+    }
+
+    /// The Services in it.
+    pub fn services(&self) -> &BTreeMap<Key, Arc<ServiceRules>> {
+        &self.services
+    }
+
+    /// What it holds.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The whole table.
+    pub fn whole(&self) -> Ruleset {
+        let mut out = self.base.clone();
+        for rules in self.services.values() {
+            for (name, port) in rules.of(self.family) {
+                let piece = port::render(name, port, &self.settings, self.family);
+                out.chains.extend(piece.chains);
+                out.sets.extend(piece.sets);
+            }
+        }
+        for ((set, key), claims) in &self.claims {
+            let Some(value) = claims.values().next().cloned().flatten() else { continue };
+            if let Some(set) = out.sets.get_mut(*set) {
+                set.elements.insert(key.clone(), value);
+            }
+        }
+        out
+    }
+
+    /// What undoes `changes` when they are not made after all.
+    pub fn inverse(&self, changes: &[Change]) -> Vec<Change> {
+        changes.iter().map(|(key, _)| (key.clone(), self.services.get(key).cloned())).collect()
+    }
+
+    /// Takes changes in and returns the text that makes them in the kernel; empty when they make no
+    /// difference to this family.
+    pub fn change(&mut self, changes: &[Change]) -> String {
+        let (mut old, mut new) = (Ruleset::new(self.family, TABLE), Ruleset::new(self.family, TABLE));
+        let (mut gone, mut come) = (Vec::new(), Vec::new());
+        for (key, rules) in changes {
+            let before = match rules {
+                Some(rules) if !rules.of(self.family).is_empty() => self.services.insert(key.clone(), rules.clone()),
+                _ => self.services.remove(key),
+            };
+            let sides = [(before.as_ref(), &mut old, &mut gone), (self.services.get(key), &mut new, &mut come)];
+            for (rules, part, claimed) in sides {
+                for (name, port) in rules.map_or(&[][..], |r| r.of(self.family)) {
+                    let piece = port::render(name, port, &self.settings, self.family);
+                    part.chains.extend(piece.chains);
+                    part.sets.extend(piece.sets);
+                    claimed.extend(piece.elements.into_iter().map(|e| (name.clone(), e)));
+                }
+            }
+        }
+        let touched: BTreeSet<Element> =
+            gone.iter().chain(&come).map(|(_, element)| (element.set, element.key.clone())).collect();
+        self.show(&touched, &mut old);
+        for (name, element) in gone {
+            let place = (element.set, element.key);
+            let claims = self.claims.entry(place.clone()).or_default();
+            claims.remove(&(element.rank, name));
+            if claims.is_empty() {
+                self.claims.remove(&place);
+            }
+        }
+        for (name, element) in come {
+            let claims = self.claims.entry((element.set, element.key)).or_default();
+            claims.insert((element.rank, name), element.value);
+        }
+        self.show(&touched, &mut new);
+        ruleset::difference(&old, &new)
+    }
+
+    /// Puts the present values of elements into a part.
+    fn show(&self, elements: &BTreeSet<Element>, part: &mut Ruleset) {
+        for element in elements {
+            let set = part.sets.entry(element.0.into()).or_insert_with(|| base::set(element.0, self.family));
+            let first = self.claims.get(element).and_then(|claims| claims.values().next());
+            if let Some(value) = first.cloned().flatten() {
+                set.elements.insert(element.1.clone(), value);
+            }
+        }
+    }
+
+    /// Do these settings change no rule of a Service?
+    pub fn can_adapt(&self, settings: &Settings) -> bool {
+        let others = |s: &Settings| Settings { remote_pod_cidrs: Vec::new(), ..s.clone() };
+        others(&self.settings) == others(settings)
+    }
+
+    /// Takes other settings in where that [can be done](Self::can_adapt), and returns the text that
+    /// makes them in the kernel; otherwise `None`, and the table must be loaded anew.
+    pub fn adapt(&mut self, settings: &Settings) -> Option<String> {
+        if !self.can_adapt(settings) {
+            return None;
+        }
+        let base = base::render(settings, self.family);
+        let text = ruleset::transaction(&self.base, &base).unwrap_or_default();
+        (self.settings, self.base) = (settings.clone(), base);
+        Some(text)
+    }
+}
+
+#[cfg(test)]
+mod kernel;
+#[cfg(test)]
+mod tests;

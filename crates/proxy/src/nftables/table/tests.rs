@@ -1,0 +1,125 @@
+//! What is rendered, and that differences lead where a load does.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::cases;
+
+#[test]
+fn golden() {
+    for (name, settings, model) in cases::golden() {
+        for family in [Family::Ip, Family::Ip6] {
+            let changes = model.iter().map(|(key, rules)| (key.clone(), Some(rules.clone())));
+            let table = Table::with(family, settings.clone(), changes);
+            if family == Family::Ip6 && table.services().is_empty() {
+                continue;
+            }
+            insta::with_settings!({ snapshot_path => "../../../testdata/nftables", prepend_module_to_snapshot => false }, {
+                insta::assert_snapshot!(format!("{name}.{}", family.as_str()), table.whole().load());
+            });
+        }
+    }
+}
+
+/// Carries out the text of a difference, as the kernel would; says no where it would.
+fn carry_out(table: &mut Ruleset, text: &str) -> Result<(), String> {
+    for line in text.lines() {
+        let no = || format!("{line}: no");
+        let words: Vec<&str> = line.splitn(6, ' ').collect();
+        let [verb, what, _, _, name, ..] = words.as_slice() else { return Err(no()) };
+        let rest = words.get(5).copied().unwrap_or_default();
+        let inner = || rest.trim_start_matches("{ ").trim_end_matches(" }").to_owned();
+        match (*verb, *what) {
+            ("add", "chain") if rest.is_empty() && !table.chains.contains_key(*name) => {
+                table.chains.insert((*name).into(), Default::default());
+            }
+            ("add", "set" | "map") if !table.sets.contains_key(*name) => {
+                let set = base::set(name, table.family);
+                assert_eq!(inner(), format!("{};", set.declaration));
+                table.sets.insert((*name).into(), set);
+            }
+            ("add", "rule") => table.chains.get_mut(*name).ok_or_else(no)?.rules.push(rest.into()),
+            ("flush", "chain") => table.chains.get_mut(*name).ok_or_else(no)?.rules.clear(),
+            ("delete", "chain") => drop(table.chains.remove(*name).ok_or_else(no)?),
+            ("delete", "set" | "map") => drop(table.sets.remove(*name).ok_or_else(no)?),
+            ("add", "element") => {
+                for element in inner().split(", ") {
+                    let (key, value) = element.split_once(" : ").unwrap_or((element, ""));
+                    if table.sets.get_mut(*name).ok_or_else(no)?.elements.insert(key.into(), value.into()).is_some() {
+                        return Err(no());
+                    }
+                }
+            }
+            ("delete", "element") => {
+                for key in inner().split(", ") {
+                    table.sets.get_mut(*name).ok_or_else(no)?.elements.remove(key).ok_or_else(no)?;
+                }
+            }
+            _ => return Err(no()),
+        }
+    }
+    Ok(())
+}
+
+/// Every chain and set that is named exists.
+fn is_whole(table: &Ruleset) -> Result<(), String> {
+    let verdicts = table.sets.values().flat_map(|s| s.elements.values());
+    for text in verdicts.chain(table.chains.values().flat_map(|c| &c.rules)) {
+        let words: Vec<&str> = text.split([' ', ',']).collect();
+        for pair in words.windows(2) {
+            let missing = match pair {
+                ["goto" | "jump", chain] => !table.chains.contains_key(*chain),
+                [_, set] if set.starts_with('@') => !table.sets.contains_key(set.trim_start_matches('@')),
+                _ => false,
+            };
+            if missing {
+                return Err(format!("{text}: there is no {}", pair[1]));
+            }
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_history_ends_as_a_fresh_load(history in cases::any_history(), v6 in any::<bool>()) {
+        let family = if v6 { Family::Ip6 } else { Family::Ip };
+        let mut table = Table::new(family, cases::settings());
+        let mut kernel = table.whole();
+        for step in history {
+            let before = table.inverse(&step);
+            let text = table.change(&step);
+            carry_out(&mut kernel, &text).map_err(TestCaseError::fail)?;
+            let services = table.services().iter().map(|(key, rules)| (key.clone(), Some(rules.clone())));
+            let fresh = Table::with(family, cases::settings(), services).whole();
+            prop_assert_eq!(&kernel, &fresh);
+            is_whole(&kernel).map_err(TestCaseError::fail)?;
+            // There and back again.
+            let mut undone = table.clone();
+            let back = undone.change(&before);
+            let mut other = kernel.clone();
+            carry_out(&mut other, &back).map_err(TestCaseError::fail)?;
+            prop_assert_eq!(other, undone.whole());
+        }
+    }
+}
+
+#[test]
+fn only_the_changed_service_is_sent() {
+    let mut all: Vec<Change> = Vec::new();
+    for (i, name) in ["a", "b", "c"].into_iter().enumerate() {
+        let spec = serde_json::json!({"clusterIP": format!("10.96.0.{}", i + 1), "ports": [{"port": 80}]});
+        let slice = serde_json::json!({"endpoints": [{"addresses": ["10.244.0.2"]}], "ports": [{"port": 80}]});
+        all.push((Key::new("default", name), Some(cases::rules(name, spec, serde_json::json!({}), slice))));
+    }
+    let mut table = Table::with(Family::Ip, cases::settings(), all.iter().cloned());
+    assert_eq!(table.change(&all), "", "nothing has changed");
+    let text = table.change(&[(all[1].0.clone(), None)]);
+    assert!(text.contains("default/b/") && !text.contains("default/a/") && !text.contains("default/c/"), "{text}");
+    let nodes = Settings { remote_pod_cidrs: vec!["10.244.1.0/24".parse().expect("a range")], ..cases::settings() };
+    let text = table.adapt(&nodes).expect("no rule of a Service hangs on it");
+    assert!(text.contains("10.244.1.0/24") && !text.contains("default/"), "{text}");
+    assert_eq!(table.adapt(&Settings { masquerade_all: true, ..nodes }), None);
+}

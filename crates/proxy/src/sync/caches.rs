@@ -1,0 +1,150 @@
+//! What the cluster says of Services and nodes, and what of it has changed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use api::types::core::v1 as core;
+use api::types::discovery::v1 as discovery;
+use client::informer::View;
+use client::{Client, Informer, Key, Resource};
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use stdx::shutdown::Stage;
+use stdx::{Rng, SharedClock};
+use tokio::sync::Notify;
+
+use crate::model::objects::{EndpointSlice, Node, SERVICE_NAME, Service};
+use crate::model::{Here, ServiceRules, decide};
+
+const BY_SERVICE: &str = "service";
+/// Of so many changes of one Service between two passes it is told how long they took.
+const TRIGGERS: usize = 16;
+
+/// What has changed since the last pass. Bounded by the number of Services.
+#[derive(Default)]
+pub(super) struct Dirty {
+    services: Mutex<BTreeSet<Key>>,
+    /// Nodes changed: what is read of them must be read again.
+    nodes: Mutex<bool>,
+    /// When what changed them happened; at most [`TRIGGERS`] a Service.
+    triggers: Mutex<BTreeMap<Key, Vec<Timestamp>>>,
+    pub(super) wake: Notify,
+}
+
+impl Dirty {
+    fn service(&self, key: Key) {
+        self.services.lock().insert(key);
+        self.wake.notify_one();
+    }
+
+    fn trigger(&self, key: &Key, at: Timestamp) {
+        let mut triggers = self.triggers.lock();
+        let times = triggers.entry(key.clone()).or_default();
+        if times.len() < TRIGGERS {
+            times.push(at);
+        }
+    }
+
+    pub(super) fn take_triggers(&self) -> BTreeMap<Key, Vec<Timestamp>> {
+        std::mem::take(&mut *self.triggers.lock())
+    }
+
+    fn node(&self) {
+        *self.nodes.lock() = true;
+        self.wake.notify_one();
+    }
+
+    pub(super) fn take(&self) -> (BTreeSet<Key>, bool) {
+        (std::mem::take(&mut *self.services.lock()), std::mem::take(&mut *self.nodes.lock()))
+    }
+
+    /// The Services that changed, left where they are.
+    pub(super) fn peek(&self) -> BTreeSet<Key> {
+        self.services.lock().clone()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.services.lock().is_empty() && !*self.nodes.lock()
+    }
+}
+
+/// Services and their slices.
+pub(super) struct Caches {
+    pub(super) services: Informer<Service>,
+    pub(super) slices: Informer<EndpointSlice>,
+    pub(super) nodes: Informer<Node>,
+}
+
+fn informer<V: View>(client: &Client, resource: Resource) -> client::informer::Builder<V> {
+    Informer::builder(client.clone(), resource).without_json()
+}
+
+impl Caches {
+    pub(super) fn start(client: &Client, dirty: &Arc<Dirty>, clock: &SharedClock, rng: &Rng, stage: &Stage) -> Self {
+        let services = informer::<Service>(client, Resource::of::<core::Service>())
+            .labels("!service.kubernetes.io/service-proxy-name")
+            .start(clock.clone(), rng.clone(), stage);
+        let slices = informer::<EndpointSlice>(client, Resource::of::<discovery::EndpointSlice>())
+            .labels("!service.kubernetes.io/headless,!service.kubernetes.io/service-proxy-name")
+            .index(BY_SERVICE, |meta, _| {
+                let owner = meta.labels.get(SERVICE_NAME);
+                owner.map(|name| format!("{}/{name}", meta.namespace)).into_iter().collect()
+            })
+            .start(clock.clone(), rng.clone(), stage);
+        let nodes = informer::<Node>(client, Resource::of::<core::Node>()).start(clock.clone(), rng.clone(), stage);
+        services.subscribe({
+            let dirty = dirty.clone();
+            move |change| dirty.service(change.object().meta.key())
+        });
+        slices.subscribe({
+            let dirty = dirty.clone();
+            move |change| {
+                let time = |slice: &EndpointSlice| slice.metadata.annotations.trigger_time.clone();
+                let (before, after) = (change.old().and_then(|old| time(&old.view)), time(&change.object().view));
+                let changed = after.filter(|after| before.as_ref() != Some(after));
+                if let Some(at) = changed.as_deref().and_then(machinery::time::parse)
+                    && let Some(name) = change.object().meta.labels.get(SERVICE_NAME)
+                {
+                    dirty.trigger(&Key::new(change.object().meta.namespace.clone(), name.clone()), at);
+                }
+                for object in change.old().into_iter().chain([change.object()]) {
+                    if let Some(name) = object.meta.labels.get(SERVICE_NAME) {
+                        dirty.service(Key::new(object.meta.namespace.clone(), name.clone()));
+                    }
+                }
+            }
+        });
+        nodes.subscribe({
+            let dirty = dirty.clone();
+            move |change| {
+                let (old, new) = (change.old(), change.object());
+                let same = old.is_some_and(|old| {
+                    !Arc::ptr_eq(old, new)
+                        && old.view == new.view
+                        && old.meta.labels == new.meta.labels
+                        && old.meta.is_deleting() == new.meta.is_deleting()
+                });
+                if !same {
+                    dirty.node();
+                }
+            }
+        });
+        Self { services, slices, nodes }
+    }
+
+    pub(super) async fn synced(&self) {
+        futures::join!(self.services.synced(), self.slices.synced(), self.nodes.synced());
+    }
+
+    /// Everything up to these revisions of Services and slices is among what is dirty, or was.
+    pub(super) fn revisions(&self) -> [(&'static str, u64); 2] {
+        [("services", self.services.revision()), ("endpointslices", self.slices.revision())]
+    }
+
+    /// What a Service should have by now.
+    pub(super) fn rules(&self, key: &Key, here: &Here) -> ServiceRules {
+        let Some(service) = self.services.get(key) else { return ServiceRules::default() };
+        let slices = self.slices.by_index(BY_SERVICE, &format!("{}/{}", key.namespace, key.name));
+        decide(&service.view, slices.iter().map(|s| &s.view), here)
+    }
+}

@@ -1,0 +1,259 @@
+//! A small world of network namespaces: two nodes with their pods, and somebody outside.
+//!
+//! ```text
+//!              br0 192.168.9.254 ──────────────┬─────────────────┐
+//!                    │                         │                 │
+//!   n1  192.168.9.1  (rules under test)   n2  192.168.9.2   out  192.168.9.100
+//!   ├── p1 10.244.0.2                     └── p3 10.244.1.2      routes Service addresses to n1
+//!   └── p2 10.244.0.3
+//! ```
+//!
+//! Everything is inside a network and a mount namespace of the test's own: nothing of it is seen on
+//! the host, and all of it goes with the test.
+
+use std::fs::{File, write};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd;
+use std::process::Command;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+/// The port pods serve TCP on.
+pub const WEB: u16 = 8080;
+/// The port pods serve UDP on.
+pub const DNS: u16 = 5353;
+/// How long what should come may take.
+const SOON: Duration = Duration::from_secs(10);
+/// How long nothing must come for.
+const NEVER: Duration = Duration::from_millis(500);
+
+/// Runs a command line.
+pub fn run(line: &str) {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let output = Command::new(words[0]).args(&words[1..]).output().unwrap_or_else(|e| panic!("{line}: {e}"));
+    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Runs something on a thread in a namespace.
+pub fn within<T: Send>(name: &str, job: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            enter(name);
+            job()
+        });
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+fn enter(name: &str) {
+    let file = File::open(format!("/run/netns/{name}")).expect("the namespace is there");
+    move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).expect("entered");
+}
+
+/// The names of the pods and where they are.
+pub const PODS: [(&str, &str, u8, u8); 3] = [("p1", "n1", 0, 2), ("p2", "n1", 0, 3), ("p3", "n2", 1, 2)];
+
+/// Builds it.
+pub fn build() {
+    run("mount -t tmpfs tmpfs /run");
+    run("mkdir -p /run/netns");
+    run("ip link set lo up");
+    run("ip link add br0 type bridge");
+    run("ip addr add 192.168.9.254/24 dev br0");
+    run("ip addr add fd09::254/64 dev br0 nodad");
+    run("ip link set br0 up");
+    for (name, byte) in [("n1", "1"), ("n2", "2"), ("out", "100")] {
+        namespace(name);
+        run(&format!("ip link add l-{name} type veth peer name eth0 netns {name}"));
+        run(&format!("ip link set l-{name} master br0 up"));
+        run(&format!("ip -n {name} link set eth0 up"));
+        run(&format!("ip -n {name} addr add 192.168.9.{byte}/24 dev eth0"));
+        run(&format!("ip -n {name} addr add fd09::{byte}/64 dev eth0 nodad"));
+    }
+    for (node, other, byte) in [("n1", 1, 2), ("n2", 0, 1)] {
+        run(&format!("ip -n {node} route add default via 192.168.9.254"));
+        run(&format!("ip -n {node} route add default via fd09::254"));
+        run(&format!("ip -n {node} route add 10.244.{other}.0/24 via 192.168.9.{byte}"));
+        within(node, || {
+            write("/proc/sys/net/ipv4/ip_forward", "1").expect("forwards");
+            write("/proc/sys/net/ipv6/conf/all/forwarding", "1").expect("forwards");
+        });
+    }
+    for range in ["10.96.0.0/12", "198.51.100.0/24", "203.0.113.0/24"] {
+        run(&format!("ip -n out route add {range} via 192.168.9.1"));
+    }
+    run("ip -n out route add fd01::/112 via fd09::1");
+    for (pod, node, net, byte) in PODS {
+        self::pod(pod, node, net, byte);
+    }
+}
+
+fn namespace(name: &str) {
+    run(&format!("ip netns add {name}"));
+    run(&format!("ip -n {name} link set lo up"));
+}
+
+/// A pod that says who it is and who asks.
+pub fn pod(name: &'static str, node: &str, net: u8, byte: u8) {
+    namespace(name);
+    run(&format!("ip -n {node} link add veth{name} type veth peer name eth0 netns {name}"));
+    run(&format!("ip -n {node} link set veth{name} up"));
+    run(&format!("ip -n {name} link set eth0 up"));
+    for (ip, gateway, bits) in [
+        (format!("10.244.{net}.{byte}"), format!("10.244.{net}.1"), 32),
+        (format!("fd00:0:0:{net}::{byte}"), format!("fd00:0:0:{net}::1"), 128),
+    ] {
+        let v6 = if bits == 128 { " nodad" } else { "" };
+        run(&format!("ip -n {node} addr add {gateway}/{bits} dev veth{name}{v6}"));
+        run(&format!("ip -n {node} route add {ip}/{bits} dev veth{name}"));
+        run(&format!("ip -n {name} addr add {ip}/{bits} dev eth0{v6}"));
+        run(&format!("ip -n {name} route add {gateway}/{bits} dev eth0"));
+        run(&format!("ip -n {name} route add default via {gateway} dev eth0"));
+    }
+    let (ready, is_ready) = mpsc::channel();
+    std::thread::spawn(move || {
+        enter(name);
+        let listener = TcpListener::bind(("::", WEB)).expect("listens");
+        let socket = UdpSocket::bind(("::", DNS)).expect("bound");
+        ready.send(()).expect("somebody waits");
+        std::thread::spawn(move || {
+            let mut buffer = [0; 64];
+            while let Ok((_, from)) = socket.recv_from(&mut buffer) {
+                let _ = socket.send_to(format!("{name} {}", from.ip().to_canonical()).as_bytes(), from);
+            }
+        });
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { continue };
+            let Ok(from) = stream.peer_addr() else { continue };
+            std::thread::spawn(move || {
+                let _ = writeln!(stream, "{name} {}", from.ip().to_canonical());
+                // Held until the client goes.
+                let _ = stream.read(&mut [0]);
+            });
+        }
+    });
+    is_ready.recv().expect("serves");
+}
+
+/// What became of a try.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// By which pod, and whom it saw.
+    Reached(String, IpAddr),
+    Refused,
+    /// Nothing came back.
+    Dropped,
+    Other(ErrorKind),
+}
+
+impl Outcome {
+    fn of(text: &str) -> Self {
+        let (name, from) = text.trim().split_once(' ').unwrap_or_else(|| panic!("{text:?} is no answer"));
+        Self::Reached(name.into(), from.parse().expect("an address"))
+    }
+
+    fn failed(error: &std::io::Error) -> Self {
+        match error.kind() {
+            ErrorKind::ConnectionRefused => Self::Refused,
+            ErrorKind::TimedOut | ErrorKind::WouldBlock => Self::Dropped,
+            other => Self::Other(other),
+        }
+    }
+
+    /// The pod that answered.
+    pub fn by(&self) -> &str {
+        match self {
+            Self::Reached(name, _) => name,
+            other => panic!("not reached: {other:?}"),
+        }
+    }
+
+    /// The source it saw.
+    pub fn from(&self) -> String {
+        match self {
+            Self::Reached(_, from) => from.to_string(),
+            other => panic!("not reached: {other:?}"),
+        }
+    }
+}
+
+fn tcp(from: &str, to: &str, limit: Duration) -> Outcome {
+    let to: SocketAddr = to.parse().expect("an address");
+    within(from, || {
+        let connect = || -> std::io::Result<String> {
+            let mut stream = TcpStream::connect_timeout(&to, limit)?;
+            stream.set_read_timeout(Some(limit))?;
+            let mut text = String::new();
+            let mut byte = [0];
+            while stream.read(&mut byte)? == 1 && byte != *b"\n" {
+                text.push(char::from(byte[0]));
+            }
+            Ok(text)
+        };
+        connect().map_or_else(|error| Outcome::failed(&error), |text| Outcome::of(&text))
+    })
+}
+
+/// Connects; what should be reached or refused is.
+pub fn reach(from: &str, to: &str) -> Outcome {
+    tcp(from, to, SOON)
+}
+
+/// Connects; what should not be reached is waited for only a while.
+pub fn attempt(from: &str, to: &str) -> Outcome {
+    tcp(from, to, NEVER)
+}
+
+/// Nothing comes back.
+pub fn is_dropped(from: &str, to: &str) -> bool {
+    tcp(from, to, NEVER) == Outcome::Dropped
+}
+
+/// Who answers when `from` connects so often, in order, each once.
+pub fn who(from: &str, to: &str, times: usize) -> Vec<String> {
+    let one = || match reach(from, to) {
+        Outcome::Reached(name, _) => name,
+        other => panic!("from {from} to {to}: {other:?}"),
+    };
+    let mut names: Vec<String> = (0..times).map(|_| one()).collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// A client that sends to one address from one port all the time.
+pub struct UdpClient {
+    socket: UdpSocket,
+    pub to: &'static str,
+}
+
+impl UdpClient {
+    pub fn new(from: &str, to: &'static str) -> Self {
+        let connect = || {
+            let socket = UdpSocket::bind(("0.0.0.0", 0)).expect("bound");
+            // Only a connected socket hears that it is refused.
+            socket.connect(to).expect("connected");
+            socket
+        };
+        Self { socket: within(from, connect), to }
+    }
+
+    /// Asks once and waits; a refusal of an earlier packet is not one of this.
+    fn ask(&self, limit: Duration) -> Outcome {
+        let _ = self.socket.take_error();
+        self.socket.set_read_timeout(Some(limit)).expect("set");
+        let mut buffer = [0; 64];
+        match self.socket.send(b"?").and_then(|_| self.socket.recv(&mut buffer)) {
+            Ok(length) => Outcome::of(&String::from_utf8_lossy(&buffer[..length])),
+            Err(error) => Outcome::failed(&error),
+        }
+    }
+
+    /// Asks and waits.
+    pub fn reach(&self) -> Outcome {
+        self.ask(SOON)
+    }
+}
