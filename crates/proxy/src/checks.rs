@@ -109,6 +109,7 @@ impl Handler for Check {
 mod tests {
     use super::*;
     use http_body_util::BodyExt;
+    use stdx::ClockExt;
     use stdx::clock::ManualClock;
 
     #[tokio::test]
@@ -128,5 +129,42 @@ mod tests {
         health.queued();
         clock.advance(std::time::Duration::from_secs(600));
         assert_eq!(check.answer().status().as_u16(), 503, "what the kernel has is old");
+    }
+
+    /// What a load balancer hears at that port; `None` when nobody is there.
+    async fn heard(port: u16) -> Option<String> {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let mut stream = tokio::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.ok()?;
+        stream.write_all(b"GET / HTTP/1.1\r\nhost: n\r\nconnection: close\r\n\r\n").await.ok()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await.ok()?;
+        Some(text)
+    }
+
+    #[tokio::test]
+    async fn ports_are_open_while_a_service_asks_for_them() {
+        let clock = stdx::clock::RealClock::shared();
+        let mut checks = Checks::new(Health::new(clock.clone()), clock.clone());
+        let (key, other) = (Key::new("default", "web"), Key::new("default", "other"));
+        // A port that was free a moment ago.
+        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
+        let port = free.local_addr().expect("an address").port();
+        drop(free);
+        checks.set(&key, Some(HealthCheck { port, local: 3 })).await.expect("open");
+        let text = heard(port).await.expect("an answer");
+        assert!(text.starts_with("HTTP/1.1 200") && text.contains("\"localEndpoints\": 3"), "{text}");
+        checks.set(&key, Some(HealthCheck { port, local: 0 })).await.expect("the same port");
+        let text = heard(port).await.expect("an answer");
+        assert!(text.starts_with("HTTP/1.1 503"), "{text}");
+        assert!(checks.set(&other, Some(HealthCheck { port, local: 1 })).await.is_err(), "somebody has it");
+        checks.set(&key, None).await.expect("closed");
+        let closed = async {
+            while heard(port).await.is_some() {
+                tokio::task::yield_now().await;
+            }
+        };
+        clock.timeout(std::time::Duration::from_secs(20), closed).await.expect("closed");
+        checks.set(&other, Some(HealthCheck { port, local: 1 })).await.expect("free again");
+        assert!(heard(port).await.is_some());
     }
 }
