@@ -12,15 +12,19 @@ use stdx::clock::RealClock;
 use stdx::{ClockExt, SharedClock};
 use tokio::process::{Child, Command};
 
+use crate::leaks::{Host, STANDARD};
 use crate::registry::Registry;
 
 /// How long anything may take before a test fails.
 pub const PATIENCE: Duration = Duration::from_secs(90);
 
-/// A cluster; dropping it resets the host.
+/// A cluster; dropping it resets the host, and fails unless the host is then as it was before. Clusters with
+/// nodes are one at a time on a machine.
 pub struct Cluster {
     pub clock: SharedClock,
     dir: tempfile::TempDir,
+    /// The host before, for clusters that touch it.
+    before: Option<Host>,
     binary: PathBuf,
     child: Option<Child>,
 }
@@ -81,8 +85,16 @@ impl Cluster {
 
     /// A folder for a cluster that is not started yet. Who starts pods in it calls [`guard`] first.
     pub fn prepare() -> Result<Self> {
+        let mut cluster = Self::prepare_server()?;
+        cluster.before = Some(Host::look(&STANDARD.map(Path::new))?);
+        Ok(cluster)
+    }
+
+    /// The same for a cluster without nodes, which touches nothing of the host: others may come and go
+    /// beside it.
+    pub fn prepare_server() -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("pintle-e2e-").tempdir()?;
-        Ok(Self { clock: RealClock::shared(), dir, binary: binary()?, child: None })
+        Ok(Self { clock: RealClock::shared(), dir, before: None, binary: binary()?, child: None })
     }
 
     /// The folder everything is below.
@@ -290,6 +302,8 @@ impl Cluster {
             match check().await {
                 Ok(value) => return Ok(value),
                 Err(error) if self.clock.now() > deadline => {
+                    // Said at once: should the test leave traces, too, only those are told of at its end.
+                    eprintln!("{what}: still not so after {PATIENCE:?}: {error:#}");
                     bail!("{what}: still not so after {PATIENCE:?}: {error:#}\n{}", self.state().await)
                 }
                 Err(_) => self.clock.sleep(Duration::from_millis(50)).await,
@@ -322,14 +336,26 @@ impl Cluster {
     }
 }
 
-impl Drop for Cluster {
-    fn drop(&mut self) {
+impl Cluster {
+    /// Ends everything; what of it is left, or is not as it was.
+    fn end(&mut self) -> Result<()> {
         // The process gets SIGKILL when the child is dropped; reset then cleans the host.
         drop(self.child.take());
-        let output = std::process::Command::new(&self.binary).arg("reset").args(self.roots()).output();
-        match output {
-            Ok(output) if output.status.success() => {}
-            other => eprintln!("reset after the test: {other:?}"),
+        let reset = std::process::Command::new(&self.binary).arg("reset").args(self.roots()).output()?;
+        if !reset.status.success() {
+            bail!("pintle reset: {}{}", String::from_utf8_lossy(&reset.stdout), String::from_utf8_lossy(&reset.stderr));
         }
+        std::fs::remove_dir_all(self.dir.path())?;
+        let before = self.before.as_ref();
+        before.map_or(Ok(()), |before| before.returns_blocking(&STANDARD.map(Path::new), &self.clock))
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let Err(error) = self.end() else { return };
+        eprintln!("after the test the host is not as it was before: {error:#}");
+        // A test that failed has left what it left; why it failed is what is to be read.
+        assert!(std::thread::panicking(), "the test left traces: see above, and for what it found itself");
     }
 }

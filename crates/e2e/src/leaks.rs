@@ -10,6 +10,11 @@ use stdx::{ClockExt, SharedClock};
 
 /// How long the kernel may take to let go of the last of it.
 const PATIENCE: Duration = Duration::from_secs(30);
+const STEP: Duration = Duration::from_millis(50);
+
+/// Where a cluster of the standard folders would be, and what CNI plugins keep unless told otherwise: no
+/// test may put anything there.
+pub const STANDARD: [&str; 5] = ["/etc/pintle", "/run/pintle", "/var/lib/pintle", "/var/lib/cni", "/var/log/pods"];
 
 /// The host as it is now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,17 +64,32 @@ impl Host {
     /// When something is left or is missing, each on a line.
     pub async fn returns(&self, folders: &[&Path], clock: &SharedClock) -> Result<()> {
         let deadline = clock.now() + PATIENCE;
-        loop {
-            let now = Self::look(folders)?;
-            if now == *self {
-                return Ok(());
-            }
-            if clock.now() > deadline {
-                let (left, missing) = (difference(&now.lines, &self.lines), difference(&self.lines, &now.lines));
-                bail!("left behind:\n  {}\nmissing:\n  {}", left.join("\n  "), missing.join("\n  "));
-            }
-            clock.sleep(Duration::from_millis(50)).await;
+        while !self.is_as_before(folders, clock.now() > deadline)? {
+            clock.sleep(STEP).await;
         }
+        Ok(())
+    }
+
+    /// The same where nothing can be awaited: at the end of what is dropped.
+    ///
+    /// # Errors
+    /// As above.
+    #[allow(clippy::disallowed_methods, reason = "drop cannot await; it is the step of a wait with a deadline")]
+    pub fn returns_blocking(&self, folders: &[&Path], clock: &SharedClock) -> Result<()> {
+        let deadline = clock.now() + PATIENCE;
+        while !self.is_as_before(folders, clock.now() > deadline)? {
+            std::thread::sleep(STEP);
+        }
+        Ok(())
+    }
+
+    fn is_as_before(&self, folders: &[&Path], is_late: bool) -> Result<bool> {
+        let now = Self::look(folders)?;
+        if is_late && now != *self {
+            let (left, missing) = (difference(&now.lines, &self.lines), difference(&self.lines, &now.lines));
+            bail!("left behind:\n  {}\nmissing:\n  {}", left.join("\n  "), missing.join("\n  "));
+        }
+        Ok(now == *self)
     }
 }
 

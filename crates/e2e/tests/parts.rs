@@ -70,6 +70,7 @@ fn part(cluster: &Cluster, command: &str, kubeconfig: &str, flags: &[&str]) -> R
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_part_runs_alone() -> Result<()> {
+    let forwards = forwarding()?;
     let registry = Registry::start(&[images::nginx("nginx:1")?]).await?;
     let cluster = Cluster::start(&["--disable=kube-controller-manager,kube-scheduler,kubelet,kube-proxy"]).await?;
     cluster.trust_registry(&registry)?;
@@ -105,18 +106,36 @@ async fn every_part_runs_alone() -> Result<()> {
     let url = format!("http://{ip}/");
     cluster.eventually("the Service answers", || cluster.http_get(&url)).await?;
 
+    end_pods(&cluster).await?;
     drop(parts);
-    clean(&cluster).await
+    clean(&cluster, forwards).await
 }
 
-/// Takes down what parts that ran alone leave, as upstream's would: pods, rules, cgroups.
-async fn clean(cluster: &Cluster) -> Result<()> {
+/// Lets the kubelet end its pods: one that is killed leaves what they have mounted, as upstream's does, and
+/// nobody else knows of it.
+async fn end_pods(cluster: &Cluster) -> Result<()> {
+    cluster.kubectl(&["delete", "deployment", "alone", "--cascade=foreground"]).await?;
+    let pods = cluster.kubectl(&["get", "pods", "-o", "name"]).await?;
+    ensure!(pods.is_empty(), "{pods}");
+    Ok(())
+}
+
+/// Whether this host passes packets on: a part that runs alone asks for it, and nobody takes that back.
+fn forwarding() -> Result<String> {
+    Ok(host::sysctl::get(FORWARD)?)
+}
+
+const FORWARD: &str = "net.ipv4.ip_forward";
+
+/// Takes down what parts that ran alone leave, as upstream's would: pods, rules, cgroups, a setting.
+async fn clean(cluster: &Cluster, forwards: String) -> Result<()> {
     let stopped = cluster.pintle(&["down", "--pods"]).await?;
     ensure!(stopped.status.success(), "{}", String::from_utf8_lossy(&stopped.stderr));
     let kubeconfig = cluster.root().join("config/proxy.kubeconfig");
     let cleaned = cluster.pintle_command(&["kube-proxy", "--cleanup", "--kubeconfig"]).arg(kubeconfig).output().await?;
     ensure!(cleaned.status.success(), "{}", String::from_utf8_lossy(&cleaned.stderr));
     reset::apply(&Step::RemoveCgroup("/kubepods".into()))?;
+    reset::apply(&Step::RestoreSysctl { name: FORWARD.into(), old: forwards })?;
     Ok(())
 }
 
@@ -192,6 +211,7 @@ fn api_server(cluster: &Cluster, certs: &Path) -> Result<Child> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_api_server_runs_alone_beside_the_others() -> Result<()> {
+    let forwards = forwarding()?;
     let registry = Registry::start(&[images::nginx("nginx:1")?]).await?;
     guard().await?;
     let cluster = Cluster::prepare()?;
@@ -242,7 +262,8 @@ async fn the_api_server_runs_alone_beside_the_others() -> Result<()> {
         server = api_server(&cluster, &certs)?;
         cluster.eventually("the API server is ready again", ready).await?;
         cluster.kubectl(&["scale", "deployment/alone", "--replicas=2"]).await?;
-        cluster.kubectl(&["rollout", "status", "deployment/alone", "--timeout=90s"]).await
+        cluster.kubectl(&["rollout", "status", "deployment/alone", "--timeout=90s"]).await?;
+        end_pods(&cluster).await
     };
     let works = works.await.with_context(|| {
         let names = ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy"];
@@ -250,6 +271,6 @@ async fn the_api_server_runs_alone_beside_the_others() -> Result<()> {
     });
     drop(parts);
     drop(server);
-    clean(&cluster).await?;
-    works.map(drop)
+    clean(&cluster, forwards).await?;
+    works
 }

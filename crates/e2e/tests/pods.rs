@@ -10,7 +10,7 @@ use std::process::Stdio;
 use anyhow::{Context, Result, bail, ensure};
 use e2e::cluster::{Cluster, PATIENCE};
 use e2e::registry::{BEGINNING, Registry};
-use e2e::{images, manifests};
+use e2e::{clients, images, manifests};
 use serde_json::Value;
 use stdx::ClockExt;
 use stdx::metrics::read::{Sample, read};
@@ -25,7 +25,12 @@ struct World {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pods_and_their_troubles() -> Result<()> {
-    let images = [images::busybox("busybox:1")?, images::busybox("slow:1")?, images::nginx("nginx:1")?];
+    let images = [
+        images::busybox("busybox:1")?,
+        images::busybox("slow:1")?,
+        images::nginx("nginx:1")?,
+        images::program("probed:1", &clients::tool("probed")?, &[])?,
+    ];
     let registry = Registry::start(&images).await?;
     let cluster = Cluster::start(&[]).await?;
     cluster.trust_registry(&registry)?;
@@ -42,6 +47,7 @@ async fn pods_and_their_troubles() -> Result<()> {
     a_container_without_memory_is_told_so(&world).await.context("a container without memory is told so")?;
     a_dead_shim_is_survived(&world).await.context("a dead shim is survived")?;
     deadlines_in_a_mass_start(&world).await.context("deadlines in a mass start")?;
+    probes_ask_over_tls_and_grpc(&world).await.context("probes ask over TLS and gRPC")?;
     Ok(())
 }
 
@@ -530,4 +536,66 @@ async fn a_dead_shim_is_survived(world: &World) -> Result<()> {
         })
         .await?;
     remove(world, "orphaned").await
+}
+
+/// A server that is asked over HTTPS (with a header, whatever its certificate) whether it lives and over
+/// gRPC whether it is ready, in a pod that somebody else has to call ready, too.
+async fn probes_ask_over_tls_and_grpc(world: &World) -> Result<()> {
+    let cluster = &world.cluster;
+    let https = "{scheme: HTTPS, path: /live, port: 8443, httpHeaders: [{name: X-Probe, value: 'yes'}]}";
+    let manifest = format!(
+        "apiVersion: v1
+kind: Pod
+metadata: {{name: probed}}
+spec:
+  terminationGracePeriodSeconds: 1
+  readinessGates: [{{conditionType: example.com/gate}}]
+  containers:
+  - name: main
+    image: {}
+    startupProbe: {{httpGet: {https}, periodSeconds: 1, failureThreshold: 30}}
+    livenessProbe: {{httpGet: {https}, periodSeconds: 1, failureThreshold: 1}}
+    readinessProbe: {{grpc: {{port: 9090, service: named}}, periodSeconds: 1, failureThreshold: 1}}
+",
+        world.registry.reference("probed:1")
+    );
+    cluster.apply(&manifest).await?;
+    let is = async |what: &str, ready: &str, containers: &str, reason: &str| {
+        let look = || async {
+            let pod = cluster.json(&["get", "pod", "probed"]).await?;
+            let all = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            let of = |kind: &str| all.iter().find(|c| c["type"] == kind).cloned().unwrap_or_default();
+            let (own, theirs) = (of("Ready"), of("ContainersReady"));
+            ensure!(own["status"] == ready && theirs["status"] == containers, "{all:#?}");
+            ensure!(own["reason"].as_str().unwrap_or_default() == reason, "{own:#}");
+            Ok(pod)
+        };
+        cluster.eventually(what, look).await
+    };
+    let pod = is("its gate is closed", "False", "True", "ReadinessGatesNotReady").await?;
+    let ip = pod["status"]["podIP"].as_str().context("an address")?.to_owned();
+    let open = "{\"status\":{\"conditions\":[{\"type\":\"example.com/gate\",\"status\":\"True\"}]}}";
+    cluster.kubectl(&["patch", "pod", "probed", "--subresource=status", "-p", open]).await?;
+    is("its gate is open", "True", "True", "").await?;
+    let tell = async |path: &str| cluster.http_get(&format!("http://{ip}:8080/{path}")).await;
+    tell("grpc/bad").await?;
+    is("it is not ready", "False", "False", "ContainersNotReady").await?;
+    tell("grpc/good").await?;
+    is("it is ready again", "True", "True", "").await?;
+    tell("https/bad").await?;
+    let restarted = || async {
+        let pod = cluster.json(&["get", "pod", "probed"]).await?;
+        ensure!(pod["status"]["containerStatuses"][0]["restartCount"] == 1, "{:#}", pod["status"]);
+        Ok(())
+    };
+    cluster.eventually("it is restarted", restarted).await?;
+    is("it is ready once more", "True", "True", "").await?;
+    for message in [
+        "Readiness probe failed: service unhealthy (responded with \"NOT_SERVING\")",
+        "Liveness probe failed: HTTP probe failed with statuscode: 500",
+    ] {
+        let events = cluster.kubectl(&["get", "events", "--field-selector", "involvedObject.name=probed"]).await?;
+        ensure!(events.contains(message), "{events}");
+    }
+    remove(world, "probed").await
 }

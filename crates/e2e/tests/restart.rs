@@ -112,6 +112,20 @@ async fn a_runtime_that_dies_is_started_again() -> Result<()> {
         cluster.eventually("the runtime runs again", || runs(killed)).await?;
         recovers(&cluster, replicas, &before).await?;
     }
+    // Under load: in the middle of other starts, with the kubelet going on.
+    let socket = Layout::below(cluster.root()).containerd_socket();
+    let shims = || cri::shims::running(Path::new("/proc"), &socket).len();
+    let before_load = shims();
+    cluster.kubectl(&["scale", "deployment/web", "--replicas=9"]).await?;
+    let begun = || async {
+        ensure!(shims() > before_load, "no shim yet");
+        Ok(())
+    };
+    cluster.eventually("a sandbox is begun", begun).await?;
+    let killed = runtime::kill(cluster.root()).await?;
+    cluster.eventually("the runtime runs again", || runs(killed)).await?;
+    recovers(&cluster, 9, &before).await?;
+
     let log = cluster.log_tail();
     ensure!(log.contains("the container runtime was started again"), "it is not in the log: {log}");
 
@@ -125,7 +139,7 @@ async fn a_runtime_that_dies_is_started_again() -> Result<()> {
     let pid = Layout::below(cluster.root()).containerd_pid();
     let other = || async { ProcessId::load_alive(&pid).filter(|now| *now != killed).context("no other runtime runs") };
     cluster.eventually("an adopted runtime runs again", other).await?;
-    recovers(&cluster, 4, &before).await?;
+    recovers(&cluster, 10, &before).await?;
 
     // One that died while nothing of ours ran is started by the next `up`.
     cluster.stop().await?;
@@ -134,7 +148,7 @@ async fn a_runtime_that_dies_is_started_again() -> Result<()> {
         cluster.up(&[]).await?;
         containers(&cluster).await?
     };
-    recovers(&cluster, 5, &before).await
+    recovers(&cluster, 11, &before).await
 }
 
 /// Both die while pods are being started, at every moment of it: what the runtime had begun and

@@ -26,7 +26,7 @@ impl World {
             "--bind-address=127.0.0.1".to_owned(),
             format!("--secure-port={port}"),
         ];
-        let mut world = Self { server: Cluster::prepare()?, flags };
+        let mut world = Self { server: Cluster::prepare_server()?, flags };
         world.up().await?;
         let definition = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/controller/site.yaml");
         world.server.kubectl(&["apply", "-f", &definition.display().to_string()]).await?;

@@ -79,11 +79,11 @@ async fn the_scheduler_is_a_static_pod() -> Result<()> {
     ensure!(priority == "2000001000 file", "{priority}");
     cluster.kubectl(&["logs", "-n", "kube-system", &name]).await.context("its log is read by the mirror's name")?;
 
-    // The mirror comes back at once, and the pod does not notice.
+    // The mirror comes back, and the pod does not notice.
     let (uid, container) = first.split_once(' ').context("a uid")?;
-    // kubectl looks whether the old object is there and only then lists what it follows: a mirror that is back
-    // in between it takes for the one whose end it waits for.
-    cluster.kubectl(&["delete", "pod", "-n", "kube-system", &name, "--wait=false"]).await?;
+    // kubectl looks whether the old object is there and only then lists what it follows: it ends because the
+    // mirror stays away for longer than that takes.
+    cluster.kubectl(&["delete", "pod", "-n", "kube-system", &name]).await?;
     let back = async || {
         let again = ready().await?;
         ensure!(again.split_once(' ').is_some_and(|(u, c)| u != uid && c == container), "{first} became {again}");
@@ -162,6 +162,17 @@ async fn serve(image: String) -> Result<String> {
     Ok(url)
 }
 
+/// How many processes pods without requests may have.
+fn pids_limits() -> Result<Vec<String>> {
+    let mut out = Vec::new();
+    for class in reset::below_hierarchies(Path::new("/kubepods/besteffort"))? {
+        let pods = std::fs::read_dir(class).into_iter().flatten().flatten();
+        let limits = pods.filter_map(|pod| std::fs::read_to_string(pod.path().join("pids.max")).ok());
+        out.extend(limits.map(|limit| limit.trim().to_owned()));
+    }
+    Ok(out)
+}
+
 /// A kubelet without a kubeconfig runs what its folder and its URL say.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_kubelet_alone_runs_static_pods() -> Result<()> {
@@ -176,13 +187,26 @@ async fn a_kubelet_alone_runs_static_pods() -> Result<()> {
     std::fs::create_dir_all(&manifests)?;
     let path = |name: &str| cluster.root().join(name).display().to_string();
     let url = serve(image.clone()).await?;
+    // What a flag does not say, a file does.
+    let config = cluster.root().join("kubelet.yaml");
+    let head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
+    let said = format!(
+        "{head}podLogsDir: {}\nstaticPodPath: {}\nhttpCheckFrequency: 1h\nstaticPodURL: {url}\n\
+         staticPodURLHeader: {{X-Token: [t]}}\npodPidsLimit: 77\n",
+        path("state/pod-logs"),
+        path("static")
+    );
+    std::fs::write(&config, format!("{head}maxPodz: 3\n"))?;
+    let config = config.display().to_string();
+    let refused = cluster.pintle_command(&["kubelet", "--config", &config]).output().await?;
+    let why = String::from_utf8_lossy(&refused.stderr).into_owned();
+    ensure!(!refused.status.success() && why.contains("kubelet.yaml: unknown field \"maxPodz\""), "{why}");
+    std::fs::write(&config, said)?;
     let start = || -> Result<tokio::process::Child> {
         let log = std::fs::OpenOptions::new().create(true).append(true).open(cluster.root().join("kubelet.log"))?;
         let child = cluster
             .pintle_command(&["kubelet", "--container-runtime-endpoint", &endpoint, "--hostname-override=alone"])
-            .args(["--root-dir", &path("state/kubelet"), "--pod-logs-dir", &path("state/pod-logs")])
-            .args(["--pod-manifest-path", &path("static"), "--http-check-frequency=1s"])
-            .args(["--manifest-url", &url, "--manifest-url-header", "X-Token:t"])
+            .args(["--root-dir", &path("state/kubelet"), "--config", &config, "--http-check-frequency=1s"])
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
@@ -211,6 +235,7 @@ async fn a_kubelet_alone_runs_static_pods() -> Result<()> {
     let mut child = start()?;
     let works = async {
         let first = cluster.eventually("both run", || are(&["listed-alone", "web-alone"])).await?;
+        ensure!(pids_limits()?.contains(&"77".to_owned()), "{:?}", pids_limits()?);
         child.kill().await?;
         std::fs::write(manifests.join("db.yaml"), e2e::manifests::script("db", &image, "sleep 1000"))?;
         child = start()?;
@@ -222,9 +247,15 @@ async fn a_kubelet_alone_runs_static_pods() -> Result<()> {
         cluster.eventually("what has no manifest ends", || are(&["listed-alone"])).await
     };
     let works = works.await;
-    drop(child);
-    let stopped = cluster.pintle(&["down", "--pods"]).await?;
-    ensure!(stopped.status.success(), "{}", String::from_utf8_lossy(&stopped.stderr));
-    reset::apply(&Step::RemoveCgroup("/kubepods".into()))?;
-    works.map(drop)
+    // Until it has ended it goes on making and removing what is taken away here.
+    child.kill().await?;
+    let cleans = async {
+        let stopped = cluster.pintle(&["down", "--pods"]).await?;
+        ensure!(stopped.status.success(), "{}", String::from_utf8_lossy(&stopped.stderr));
+        reset::apply(&Step::RemoveCgroup("/kubepods".into())).context("the cgroups of pods")
+    };
+    let cleans = cleans.await;
+    // Said at once: the traces of what failed would be all that is told of.
+    works.as_ref().err().into_iter().chain(cleans.as_ref().err()).for_each(|error| eprintln!("{error:#}"));
+    works.and(cleans)
 }

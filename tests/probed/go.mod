@@ -1,0 +1,3 @@
+module pintle.invalid/tests/probed
+
+go 1.26.0
