@@ -1,18 +1,21 @@
 //! Who may fetch an image, and who may use one that another pod has fetched. One cluster, real
 //! kubectl, a registry that asks who is there, and a plugin that knows.
 
+use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
 
 use anyhow::{Context, Result, ensure};
 use e2e::cluster::{Cluster, guard};
 use e2e::registry::Registry;
 use e2e::{images, manifests};
+use host::layout::Layout;
 use serde_json::{Value, json};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn images_and_who_may_have_them() -> Result<()> {
-    let images = [images::busybox("secret:1")?, images::busybox("account:1")?, images::busybox("plugin:1")?];
-    let registry = Registry::start(&images).await?;
+    let [secret, account, plugins] = ["secret:1", "account:1", "plugin:1"].map(images::busybox);
+    // The others are one image with three names.
+    let registry = Registry::start(&[secret?, account?, plugins?, images::nginx("kept:1")?]).await?;
     registry.admit_only("user", "pass word");
     guard().await?;
     let mut cluster = Cluster::prepare()?;
@@ -22,10 +25,12 @@ async fn images_and_who_may_have_them() -> Result<()> {
         format!("--image-credential-provider-bin-dir={folder}"),
     ];
     cluster.trust_registry(&registry)?;
-    cluster.up(&flags.iter().map(String::as_str).collect::<Vec<_>>()).await?;
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    cluster.up(&flags).await?;
     only_who_could_fetch_may_use(&cluster, &registry).await.context("only who could fetch may use")?;
     accounts_have_secrets(&cluster, &registry).await.context("accounts have secrets")?;
-    a_plugin_knows(&cluster, &registry).await.context("a plugin knows")
+    a_plugin_knows(&cluster, &registry).await.context("a plugin knows")?;
+    what_nobody_uses_goes(&mut cluster, &registry, &flags).await.context("what nobody uses goes")
 }
 
 /// A plugin that knows the registry's user for one image only; it notes what it is asked.
@@ -120,4 +125,42 @@ async fn a_plugin_knows(cluster: &Cluster, registry: &Registry) -> Result<()> {
     ensure!(request["kind"] == "CredentialProviderRequest", "{asked}");
     ensure!(request["image"] == registry.reference("plugin"), "{asked}");
     cluster.kubectl(&["delete", "pod", "plugged", "again"]).await.map(drop)
+}
+
+/// A node whose disk counts as full keeps the images that pods have, and the one its sandboxes are made of.
+async fn what_nobody_uses_goes(cluster: &mut Cluster, registry: &Registry, flags: &[&str]) -> Result<()> {
+    let mut keeper = pod("keeper", &registry.reference("kept:1"), Some("right"), "IfNotPresent");
+    keeper["spec"]["containers"][0]["command"].take();
+    cluster.apply(&keeper.to_string()).await?;
+    ready(cluster, "keeper").await?;
+    let endpoint = format!("unix://{}", Layout::below(cluster.root()).containerd_socket().display());
+    let client = cri::Client::new(&endpoint, cluster.clock.clone())?;
+    let names = async || -> Result<BTreeSet<String>> {
+        Ok(client.list_images().await?.into_iter().flat_map(|image| image.repo_tags).collect())
+    };
+    let before = names().await?;
+    ensure!(before.contains(&registry.reference("plugin:1")), "{before:?}");
+    cluster.stop().await?;
+    let full = ["--image-gc-high-threshold=1", "--image-gc-low-threshold=0", "--minimum-image-ttl-duration=0s"];
+    cluster.up(&[flags, &full].concat()).await?;
+    cluster
+        .eventually("what nobody uses is gone", || async {
+            let now = names().await?;
+            let left = ["account:1", "plugin:1"].map(|name| registry.reference(name));
+            ensure!(left.iter().all(|name| !now.contains(name)), "{now:?}");
+            ensure!(now.contains(&registry.reference("kept:1")), "{now:?}");
+            Ok(())
+        })
+        .await?;
+    cluster
+        .eventually("it is told that this was too little", || async {
+            let events = cluster.kubectl(&["get", "events", "--field-selector", "involvedObject.kind=Node"]).await?;
+            ensure!(events.contains("FreeDiskSpaceFailed"), "{events}");
+            Ok(())
+        })
+        .await?;
+    // A sandbox can still be made, and what is gone is fetched again.
+    cluster.apply(&manifests::script("anew", &registry.reference("plugin:1"), "exec sleep 1000")).await?;
+    ready(cluster, "anew").await?;
+    cluster.kubectl(&["delete", "pod", "keeper", "anew"]).await.map(drop)
 }
