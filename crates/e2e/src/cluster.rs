@@ -7,11 +7,13 @@ use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use host::reset::{self, Step};
 use serde_json::Value;
 use stdx::clock::RealClock;
 use stdx::{ClockExt, SharedClock};
 use tokio::process::{Child, Command};
 
+use crate::abandoned;
 use crate::leaks::{Host, STANDARD};
 use crate::registry::Registry;
 
@@ -86,6 +88,7 @@ impl Cluster {
     /// A folder for a cluster that is not started yet. Who starts pods in it calls [`guard`] first.
     pub fn prepare() -> Result<Self> {
         let mut cluster = Self::prepare_server()?;
+        abandoned::clear(cluster.root().parent().context("a folder of folders")?, &cluster.binary)?;
         cluster.before = Some(Host::look(&STANDARD.map(Path::new))?);
         Ok(cluster)
     }
@@ -93,7 +96,8 @@ impl Cluster {
     /// The same for a cluster without nodes, which touches nothing of the host: others may come and go
     /// beside it.
     pub fn prepare_server() -> Result<Self> {
-        let dir = tempfile::Builder::new().prefix("pintle-e2e-").tempdir()?;
+        let dir = tempfile::Builder::new().prefix(abandoned::PREFIX).tempdir()?;
+        abandoned::own(dir.path())?;
         Ok(Self { clock: RealClock::shared(), dir, before: None, binary: binary()?, child: None })
     }
 
@@ -104,10 +108,7 @@ impl Cluster {
 
     /// The flags that name the cluster's folders.
     pub fn roots(&self) -> Vec<String> {
-        ["state", "config", "run"]
-            .into_iter()
-            .flat_map(|name| [format!("--{name}-dir"), self.dir.path().join(name).display().to_string()])
-            .collect()
+        abandoned::roots(self.root())
     }
 
     /// The program under test.
@@ -341,11 +342,13 @@ impl Cluster {
     fn end(&mut self) -> Result<()> {
         // The process gets SIGKILL when the child is dropped; reset then cleans the host.
         drop(self.child.take());
-        let reset = std::process::Command::new(&self.binary).arg("reset").args(self.roots()).output()?;
-        if !reset.status.success() {
-            bail!("pintle reset: {}{}", String::from_utf8_lossy(&reset.stdout), String::from_utf8_lossy(&reset.stderr));
+        abandoned::reset(&self.binary, self.root())?;
+        let mounted = abandoned::mounted(self.root())?;
+        mounted.iter().try_for_each(|path| reset::apply(&Step::Unmount(path.clone())))?;
+        std::fs::remove_dir_all(self.root())?;
+        if !mounted.is_empty() {
+            bail!("mounted after the reset: {mounted:?}");
         }
-        std::fs::remove_dir_all(self.dir.path())?;
         let before = self.before.as_ref();
         before.map_or(Ok(()), |before| before.returns_blocking(&STANDARD.map(Path::new), &self.clock))
     }
@@ -354,6 +357,9 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         let Err(error) = self.end() else { return };
+        // What is left is for the next cluster to take away, which needs the folder.
+        abandoned::disown(self.root());
+        self.dir.disable_cleanup(true);
         eprintln!("after the test the host is not as it was before: {error:#}");
         // A test that failed has left what it left; why it failed is what is to be read.
         assert!(std::thread::panicking(), "the test left traces: see above, and for what it found itself");

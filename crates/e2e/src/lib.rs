@@ -9,6 +9,7 @@
 
 pub use demo::images;
 
+pub mod abandoned;
 pub mod clients;
 pub mod cluster;
 pub mod cri_proxy;

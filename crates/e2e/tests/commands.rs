@@ -56,6 +56,12 @@ fn through(mut outer: Command, inner: &Command) -> Command {
     outer
 }
 
+async fn ip(args: &[&str]) -> Result<()> {
+    let output = Command::new("ip").args(args).output().await?;
+    ensure!(output.status.success(), "ip {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}
+
 #[tokio::test]
 async fn up_says_what_is_missing_before_it_changes_anything() -> Result<()> {
     let cluster = Cluster::prepare()?;
@@ -97,6 +103,18 @@ async fn up_says_what_is_missing_before_it_changes_anything() -> Result<()> {
     let mut alone = cluster.pintle_command(&["kubelet", "--kubeconfig=/nonexistent", &endpoint]);
     alone.arg("--root-dir").arg(cluster.root().join("kubelet"));
     refuses(&cluster, alone, &[&said, "systemctl start containerd"]).await?;
+
+    // Somebody else's pod, whose address one of ours would get.
+    let link = ["link", "add", "pintle-theirs", "type", "veth", "peer", "name", "pintle-peer"];
+    let steps: [&[&str]; 3] =
+        [&link, &["link", "set", "pintle-theirs", "up"], &["route", "add", "10.244.0.77", "dev", "pintle-theirs"]];
+    for step in steps {
+        ip(step).await?;
+    }
+    let said = "the link pintle-theirs has 10.244.0.77";
+    let refused = refuses(&cluster, up(&cluster, &[]), &[said, "ip link delete pintle-theirs"]).await;
+    ip(&["link", "delete", "pintle-theirs"]).await?;
+    refused?;
 
     std::fs::create_dir_all(cluster.root().join("state/store"))?;
     std::fs::write(cluster.root().join("state/store/format"), "pintle store, format 99\n")?;

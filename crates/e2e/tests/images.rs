@@ -30,7 +30,8 @@ async fn images_and_who_may_have_them() -> Result<()> {
     only_who_could_fetch_may_use(&cluster, &registry).await.context("only who could fetch may use")?;
     accounts_have_secrets(&cluster, &registry).await.context("accounts have secrets")?;
     a_plugin_knows(&cluster, &registry).await.context("a plugin knows")?;
-    what_nobody_uses_goes(&mut cluster, &registry, &flags).await.context("what nobody uses goes")
+    what_nobody_uses_goes(&mut cluster, &registry, &flags).await.context("what nobody uses goes")?;
+    a_node_without_memory_ends_its_pods(&mut cluster).await.context("a node without memory ends its pods")
 }
 
 /// A plugin that knows the registry's user for one image only; it notes what it is asked.
@@ -161,6 +162,41 @@ async fn what_nobody_uses_goes(cluster: &mut Cluster, registry: &Registry, flags
         .await?;
     // A sandbox can still be made, and what is gone is fetched again.
     cluster.apply(&manifests::script("anew", &registry.reference("plugin:1"), "exec sleep 1000")).await?;
-    ready(cluster, "anew").await?;
+    ready(cluster, "anew").await
+}
+
+/// The pods that are there, one after the other, each with what it used: no machine has so much memory.
+async fn a_node_without_memory_ends_its_pods(cluster: &mut Cluster) -> Result<()> {
+    cluster.stop().await?;
+    let grace = "--eviction-soft-grace-period=memory.available=0s";
+    cluster.up(&["--eviction-soft=memory.available<1Pi", grace]).await?;
+    let cluster = &*cluster;
+    for name in ["keeper", "anew"] {
+        cluster
+            .eventually("it is evicted", || async {
+                let status = cluster.json(&["get", "pod", name]).await?["status"].clone();
+                ensure!(status["phase"] == "Failed" && status["reason"] == "Evicted", "{status:#}");
+                let said = status["message"].as_str().unwrap_or_default();
+                let low = "The node was low on resource: memory. Threshold quantity: 1Pi, available: ";
+                ensure!(said.starts_with(low), "{said}");
+                ensure!(
+                    said.contains("Container main was using ") && said.contains(", request is 0, has larger"),
+                    "{said}"
+                );
+                Ok(())
+            })
+            .await?;
+    }
+    cluster
+        .eventually("events tell of it", || async {
+            let events = cluster.json(&["get", "events", "--field-selector", "reason=Evicted"]).await?;
+            let starved = events.pointer("/items/0/metadata/annotations/starved_resource");
+            ensure!(starved == Some(&json!("memory")), "{events:#}");
+            Ok(())
+        })
+        .await?;
+    let pressure = "jsonpath={.items[0].status.conditions[?(@.type==\"MemoryPressure\")].status}";
+    let pressure = cluster.kubectl(&["get", "nodes", "-o", pressure]).await?;
+    ensure!(pressure == "True", "{pressure}");
     cluster.kubectl(&["delete", "pod", "keeper", "anew"]).await.map(drop)
 }

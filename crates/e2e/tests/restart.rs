@@ -232,6 +232,25 @@ async fn a_runtime_of_others_is_left_to_them_and_found_again() -> Result<()> {
     result
 }
 
+const HOST_PORT: u16 = 18_085;
+
+/// A pod whose port is one of the host's: the CNI plugin makes rules for it.
+fn on_a_port_of_the_host(name: &str, image: &str) -> String {
+    format!(
+        "apiVersion: v1
+kind: Pod
+metadata: {{name: {name}}}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: main
+    image: {image}
+    command: [sh, -c, 'mkdir /w; echo come in > /w/index.html; exec httpd -f -p 8080 -h /w']
+    ports: [{{containerPort: 8080, hostPort: {HOST_PORT}}}]
+"
+    )
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reset_leaves_the_host_as_it_was() -> Result<()> {
     // Where a cluster of the standard folders would be, and what CNI plugins keep unless told otherwise.
@@ -244,7 +263,11 @@ async fn reset_leaves_the_host_as_it_was() -> Result<()> {
     std::fs::write(Layout::below(cluster.root()).manifests().join("trace.yaml"), script.replace("trace", "static"))?;
     cluster.apply(&script).await?;
     cluster.apply(&manifests::web("gone", &registry.reference("busybox:1"), 0, 30085)).await?;
-    cluster.kubectl(&["wait", "--for=condition=Ready", "pod/trace", "--timeout=60s"]).await?;
+    cluster.apply(&on_a_port_of_the_host("door", &registry.reference("busybox:1"))).await?;
+    cluster.kubectl(&["wait", "--for=condition=Ready", "pod/trace", "pod/door", "--timeout=60s"]).await?;
+    let url = format!("http://{}:{HOST_PORT}/", cluster.node_ip().await?);
+    let page = cluster.eventually("the port of the host answers", || cluster.http_get(&url)).await?;
+    ensure!(page.trim() == "come in", "{page}");
     let (root, clock) = (cluster.root().to_owned(), cluster.clock.clone());
     drop(cluster);
     ensure!(!root.exists(), "the cluster's folder is left");

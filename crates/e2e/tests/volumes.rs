@@ -19,6 +19,8 @@ struct World {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn volumes_and_their_troubles() -> Result<()> {
     let registry = Registry::start(&[images::busybox("busybox:1")?, images::nginx("nginx:1")?]).await?;
+    // Before the node says how many it has.
+    let huge = HugePages::reserve();
     let cluster = Cluster::start(&[]).await?;
     cluster.trust_registry(&registry)?;
     let (busybox, nginx) = (registry.reference("busybox:1"), registry.reference("nginx:1"));
@@ -26,6 +28,10 @@ async fn volumes_and_their_troubles() -> Result<()> {
     // Looked at last: who uses too much is found every ten seconds.
     let greedy = uses_too_much(&world).await.context("uses too much")?;
     every_kind_is_seen_from_inside(&world).await.context("every kind is seen from inside")?;
+    match huge {
+        Some(_) => huge_pages_are_a_volume(&world).await.context("huge pages are a volume")?,
+        None => eprintln!("this machine gives no huge pages: no pod has had some"),
+    }
     authorities_follow_their_bundles(&world).await.context("authorities follow their bundles")?;
     claims_show_their_volumes(&world).await.context("claims show their volumes")?;
     an_image_is_a_volume(&world).await.context("an image is a volume")?;
@@ -170,6 +176,45 @@ async fn every_kind_is_seen_from_inside(world: &World) -> Result<()> {
     let fixed = fixed.unwrap_or_default();
     ensure!(fixed["readOnly"] == true && fixed["recursiveReadOnly"] == "Disabled", "{shown:#}");
     world.remove(&["seen"]).await
+}
+
+const HUGE_PAGES: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
+
+/// Huge pages of this machine, as many as a pod here takes and one; given back at the end.
+struct HugePages(String);
+
+impl HugePages {
+    /// `None` where the kernel has none to give.
+    fn reserve() -> Option<Self> {
+        let old = Self(std::fs::read_to_string(HUGE_PAGES).ok()?);
+        let count: u64 = old.0.trim().parse().ok()?;
+        std::fs::write(HUGE_PAGES, (count + 3).to_string()).ok()?;
+        let now: u64 = std::fs::read_to_string(HUGE_PAGES).ok()?.trim().parse().ok()?;
+        (now == count + 3).then_some(old)
+    }
+}
+
+impl Drop for HugePages {
+    fn drop(&mut self) {
+        // Nobody here could do anything about it.
+        let _ = std::fs::write(HUGE_PAGES, self.0.trim());
+    }
+}
+
+async fn huge_pages_are_a_volume(world: &World) -> Result<()> {
+    let script = "
+        echo $(awk '$2==\"/huge\" {print $3}' /proc/mounts) $(awk '$2==\"/huge\" {print $4}' /proc/mounts | tr , '\\n' | grep pagesize)
+        before=$(awk '/HugePages_Free/ {print $2}' /proc/meminfo)
+        fallocate -l 4M /huge/pages && echo taken $(($before - $(awk '/HugePages_Free/ {print $2}' /proc/meminfo)))";
+    let mounts = json!([{"name": "huge", "mountPath": "/huge"}]);
+    let volumes = json!([{"name": "huge", "emptyDir": {"medium": "HugePages"}}]);
+    let mut pod = world.pod("huge", script, mounts, volumes);
+    let limits = json!({"hugepages-2Mi": "4Mi", "memory": "32Mi", "cpu": "100m"});
+    pod["spec"]["containers"][0]["resources"] = json!({"limits": limits});
+    world.apply(&pod).await?;
+    let said = world.said("huge").await?;
+    ensure!(said == ["hugetlbfs pagesize=2M", "taken 2"], "{said:#?}");
+    world.remove(&["huge"]).await
 }
 
 /// An authority's certificate.

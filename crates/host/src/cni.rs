@@ -13,6 +13,9 @@ pub const PLUGIN_FOLDERS: &[&str] = &["/usr/lib/cni", "/opt/cni/bin", "/usr/libe
 /// The plugins the configuration names.
 pub const PLUGINS: &[&str] = &["ptp", "host-local", "portmap", "loopback"];
 
+/// The network's name: the host-local plugin keeps what it gave out in a folder of that name.
+pub const NETWORK: &str = "pintle";
+
 /// The folder that holds all plugins needed, or the plugins no folder has.
 pub fn find_plugins(folders: &[&str]) -> Result<PathBuf, Vec<&'static str>> {
     let missing_in =
@@ -35,7 +38,7 @@ pub fn render(pod_cidr: IpNet, state: &Path) -> String {
     let default = if pod_cidr.addr().is_ipv4() { "0.0.0.0/0" } else { "::/0" };
     let list = json!({
         "cniVersion": "0.4.0",
-        "name": "pintle",
+        "name": NETWORK,
         "plugins": [
             {
                 "type": "ptp",

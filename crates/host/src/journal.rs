@@ -25,6 +25,8 @@ pub enum Mutation {
     SharedCgroup { path: PathBuf },
     /// An nftables table of ours: family and name.
     NftTable { family: String, name: String },
+    /// What the plugin for host ports makes in a family of addresses; whether the table is made for it, too.
+    PortMaps { family: String, table: bool },
     /// A mount point of ours.
     Mount { path: PathBuf },
     /// The context we merged into a user's kubeconfig.
@@ -123,6 +125,7 @@ fn same_target(a: &Mutation, b: &Mutation) -> bool {
             Mutation::Cgroup { path: b } | Mutation::SharedCgroup { path: b },
         ) => a == b,
         (Mutation::Entered { path: a, .. }, Mutation::Entered { path: b, .. }) => a == b,
+        (Mutation::PortMaps { family: a, .. }, Mutation::PortMaps { family: b, .. }) => a == b,
         (a, b) => a == b,
     }
 }

@@ -6,10 +6,12 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ipnet::IpNet;
 use net::nft;
 use stdx::SharedClock;
 
 use crate::cni;
+use crate::routes::{self, Route};
 
 /// One thing that is missing, and how to mend it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +38,8 @@ pub struct Facts {
     pub cgroups: bool,
     /// The container runtime of others that was named, and why it does not answer.
     pub runtime_silent: Option<(String, String)>,
+    /// Addresses of the pod network that lead to somebody else's pods.
+    pub foreign_routes: Vec<Route>,
 }
 
 /// What to look for.
@@ -50,6 +54,8 @@ pub struct Wanted {
     pub containers: bool,
     /// The container runtime of others that is to be used.
     pub runtime_endpoint: Option<String>,
+    /// The addresses that pods will get, and where the plugin that gives them out keeps its records.
+    pub pod_network: Option<(IpNet, PathBuf)>,
 }
 
 /// Every folder programs are looked for in: what PATH says and the system folders.
@@ -144,9 +150,13 @@ pub async fn look(wanted: &Wanted, path: &str, clock: &SharedClock) -> Facts {
         Some(endpoint) => ask_runtime(endpoint, clock).await.map(|why| (endpoint.clone(), why)),
         None => None,
     };
+    // With records there are pods of our own, and one that is half gone may have a route without its record.
+    let fresh = wanted.pod_network.as_ref().filter(|(_, state)| !state.join(cni::NETWORK).exists());
+    let foreign_routes = fresh.map(|(range, state)| routes::foreign(*range, state)).unwrap_or_default();
     Facts {
         is_root,
         runtime_silent,
+        foreign_routes,
         missing_programs,
         missing_plugins,
         ports_in_use,
@@ -203,6 +213,24 @@ pub fn judge(facts: &Facts) -> Vec<Problem> {
         let Problem { what, mend } = silent_runtime(endpoint, why);
         add(what, mend);
     }
+    if let Some(route) = facts.foreign_routes.first() {
+        let others = match facts.foreign_routes.len() - 1 {
+            0 => String::new(),
+            more => format!(" (and {more} more)"),
+        };
+        add(
+            format!(
+                "the link {} has {}{others}, which is an address of the pod network: pods of another cluster are on \
+                 this host, and new pods with their addresses would not be reached",
+                route.link, route.address
+            ),
+            format!(
+                "end that cluster's pods (pintle reset with the folders it was started with), delete what is left of \
+                 them (ip link delete {}), or choose another network with --cluster-cidr",
+                route.link
+            ),
+        );
+    }
     if !facts.overlay {
         add(
             "the kernel has no overlay file system".into(),
@@ -244,9 +272,15 @@ mod tests {
             overlay: false,
             cgroups: false,
             runtime_silent: Some(("unix:///x.sock".into(), "there is no socket /x.sock".into())),
+            foreign_routes: vec![
+                Route { link: "veth1".into(), address: [10, 244, 0, 2].into() },
+                Route { link: "veth2".into(), address: [10, 244, 0, 3].into() },
+            ],
         };
         let problems = judge(&bad);
-        assert_eq!(problems.len(), 8);
+        assert_eq!(problems.len(), 9);
+        assert!(problems[6].what.starts_with("the link veth1 has 10.244.0.2 (and 1 more), which is"), "{problems:?}");
+        assert!(problems[6].mend.contains("ip link delete veth1"), "{problems:?}");
         assert_eq!(problems[1].mend, "apt-get install nftables");
         assert_eq!(problems[3].what, "127.0.0.1:6443 is in use; the API server needs it");
         let silent = "the container runtime unix:///x.sock does not answer: there is no socket /x.sock";

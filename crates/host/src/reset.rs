@@ -10,6 +10,7 @@ use net::nft;
 
 use crate::journal::Mutation;
 use crate::layout::{Layout, is_owned};
+use crate::port_maps::Family;
 use crate::sysctl;
 
 /// One step of a reset.
@@ -19,6 +20,11 @@ pub enum Step {
     DeleteTable {
         family: String,
         name: String,
+    },
+    /// The chains of the plugin for host ports, unless a pod has one; and the table, if that was made for them.
+    RemovePortMaps {
+        family: String,
+        table: bool,
     },
     RemoveCgroup(PathBuf),
     /// Only the pods below it that nothing runs in.
@@ -108,6 +114,9 @@ pub fn plan(entries: &[Mutation], layout: &Layout, seen: &Seen) -> Plan {
             Mutation::NftTable { family, name } => {
                 plan.steps.push(Step::DeleteTable { family: family.clone(), name: name.clone() });
             }
+            Mutation::PortMaps { family, table } => {
+                plan.steps.push(Step::RemovePortMaps { family: family.clone(), table: *table });
+            }
             Mutation::Cgroup { path } => plan.steps.push(Step::RemoveCgroup(path.clone())),
             Mutation::SharedCgroup { path } => plan.steps.push(Step::SweepCgroup(path.clone())),
             Mutation::Sysctl { name, old } => {
@@ -176,6 +185,10 @@ pub fn apply(step: &Step) -> io::Result<()> {
             let rules = format!("table {family} {name}\ndelete table {family} {name}\n");
             nft::run(&rules, nft::Mode::Apply).map_err(io::Error::other)
         }
+        Step::RemovePortMaps { family, table } => match Family::named(family) {
+            Some(family) => family.remove(*table),
+            None => Err(io::Error::other(format!("{family} is no family of addresses"))),
+        },
         Step::RemoveCgroup(path) => below_hierarchies(path)?.iter().try_for_each(|p| gone(remove_cgroup(p))),
         Step::SweepCgroup(path) => below_hierarchies(path)?.iter().try_for_each(|p| gone(sweep_cgroup(p))),
         Step::RestoreSysctl { name, old } => gone(sysctl::restore(name, old)),
@@ -245,6 +258,7 @@ mod tests {
             Mutation::Folder { path: "/var/lib/pintle".into() },
             Mutation::Sysctl { name: "net.ipv4.ip_forward".into(), old: "0".into() },
             Mutation::NftTable { family: "ip".into(), name: "pintle-proxy".into() },
+            Mutation::PortMaps { family: "ip".into(), table: true },
         ];
         let seen = seen(
             &["/", "/var/lib/pintle/kubelet/a", "/var/lib/pintle/kubelet/a/b", "/home"],
@@ -256,6 +270,7 @@ mod tests {
             [
                 Step::Unmount("/var/lib/pintle/kubelet/a/b".into()),
                 Step::Unmount("/var/lib/pintle/kubelet/a".into()),
+                Step::RemovePortMaps { family: "ip".into(), table: true },
                 Step::DeleteTable { family: "ip".into(), name: "pintle-proxy".into() },
                 Step::RestoreSysctl { name: "net.ipv4.ip_forward".into(), old: "0".into() },
                 Step::Remove("/var/lib/pintle/kubelet".into()),

@@ -6,6 +6,8 @@ use api::types::core::v1::{Node, Taint};
 use api::{affinity, pod as ask, resources, taint};
 use machinery::quantity::Quantity;
 
+use crate::evict;
+use crate::node::pressure::Pressure;
 use crate::pod::BoundPod;
 use crate::runtime::Features;
 use crate::sync::lifecycle::Cause;
@@ -18,6 +20,7 @@ pub struct Place {
     pub labels: BTreeMap<String, String>,
     pub taints: Vec<Taint>,
     pub allocatable: BTreeMap<String, Quantity>,
+    pub pressure: Pressure,
 }
 
 /// What the node's kernel and its administrator allow pods.
@@ -50,8 +53,32 @@ impl Place {
                 .and_then(|s| s.allocatable.as_ref())
                 .map(resources::parse)
                 .unwrap_or_default(),
+            pressure: pressure(node),
         }
     }
+}
+
+/// What the node says that it is short of.
+fn pressure(node: &Node) -> Pressure {
+    let conditions = node.status.as_ref().and_then(|s| s.conditions.as_ref());
+    let is = |kind: &str| conditions.into_iter().flatten().any(|c| c.type_ == kind && c.status == "True");
+    Pressure { memory: is("MemoryPressure"), disk: is("DiskPressure"), pids: is("PIDPressure") }
+}
+
+/// A node that is short of something takes only critical pods; one that is short of memory alone, also those
+/// that said how much of it they need, and those that tolerate it.
+fn pressure_forbids(pod: &BoundPod, place: &Place) -> Option<Cause> {
+    let conditions = place.pressure.conditions();
+    if conditions.is_empty() || pod.is_critical() {
+        return None;
+    }
+    let taint =
+        Taint { key: "node.kubernetes.io/memory-pressure".into(), effect: "NoSchedule".into(), ..Taint::default() };
+    let tolerates = || pod.spec().tolerations.iter().flatten().any(|t| taint::tolerates(t, &taint));
+    if conditions == ["MemoryPressure"] && (pod.qos() != ask::QosClass::BestEffort || tolerates()) {
+        return None;
+    }
+    cause(evict::REASON, format!("The node had condition: [{}]. ", conditions.join(" ")))
 }
 
 /// The reason for refusing `pod` beside the pods that were admitted, if there is one.
@@ -62,7 +89,8 @@ pub fn refuse<'a>(
     others: impl Iterator<Item = &'a BoundPod>,
 ) -> Option<Cause> {
     let others: Vec<&BoundPod> = counted(pod, others);
-    kernel_forbids(pod, kernel)
+    pressure_forbids(pod, place)
+        .or_else(|| kernel_forbids(pod, kernel))
         .or_else(|| resources_missing(pod, place, &others))
         .or_else(|| refuse_place(pod, place, &others))
 }
@@ -94,7 +122,7 @@ fn refuse_place(pod: &BoundPod, place: &Place, others: &[&BoundPod]) -> Option<C
 }
 
 fn cause(reason: impl Into<String>, message: impl std::fmt::Display) -> Option<Cause> {
-    Some(Cause { reason: reason.into(), message: format!("Pod was rejected: {message}") })
+    Some(Cause { reason: reason.into(), message: format!("Pod was rejected: {message}"), disruption: None })
 }
 
 fn kernel_forbids(pod: &BoundPod, kernel: &Kernel) -> Option<Cause> {
@@ -245,6 +273,32 @@ mod tests {
         check("u", profile("RuntimeDefault", None), &[], refused);
         check("u", profile("Unconfined", Some("RuntimeDefault")), &[], refused);
         check("u", profile("RuntimeDefault", Some("Unconfined")), &[], None);
+    }
+
+    #[test]
+    fn a_node_that_is_short_of_something_takes_only_some() {
+        let check = |short: &[&str], spec: Value, want: Option<&str>| {
+            let conditions: Vec<Value> = short.iter().map(|kind| json!({"type": kind, "status": "True"})).collect();
+            let node = json!({"metadata": {"name": "n1"}, "status": {"conditions": conditions,
+                "allocatable": {"cpu": "2", "memory": "1Gi", "pods": "2"}}});
+            let place = Place::of(&serde_json::from_value(node).expect("a node"));
+            let found = pressure_forbids(&pod(json!({"spec": spec})), &place);
+            assert_eq!(found.map(|c| format!("{}: {}", c.reason, c.message)).as_deref(), want, "{short:?} {spec}");
+        };
+        let refused = |list: &str| format!("Evicted: Pod was rejected: The node had condition: [{list}]. ");
+        let idle = json!({"containers": [{"name": "c"}]});
+        let asks = json!({"containers": [{"name": "c", "resources": {"requests": {"memory": "1Mi"}}}]});
+        let critical = json!({"priority": 2_000_000_000, "containers": [{"name": "c"}]});
+        let key = "node.kubernetes.io/memory-pressure";
+        let tolerates = json!({"tolerations": [{"key": key, "operator": "Exists"}], "containers": [{"name": "c"}]});
+        check(&[], idle.clone(), None);
+        check(&["Ready"], idle.clone(), None);
+        check(&["MemoryPressure"], idle.clone(), Some(&refused("MemoryPressure")));
+        check(&["MemoryPressure"], asks.clone(), None);
+        check(&["MemoryPressure"], tolerates.clone(), None);
+        check(&["DiskPressure"], asks, Some(&refused("DiskPressure")));
+        check(&["MemoryPressure", "PIDPressure"], tolerates, Some(&refused("MemoryPressure PIDPressure")));
+        check(&["DiskPressure"], critical, None);
     }
 
     #[test]

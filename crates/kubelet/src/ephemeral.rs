@@ -40,19 +40,31 @@ fn is_on_disk(empty: &api::types::core::v1::EmptyDirVolumeSource) -> bool {
     empty.medium.as_deref().unwrap_or_default().is_empty()
 }
 
-/// Why the pod is to be evicted: upstream's message. Pure.
-pub fn exceeded(pod: &BoundPod, usage: &Usage) -> Option<String> {
+/// A limit that a pod is beyond.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exceeded {
+    /// As metrics name it.
+    pub limit: &'static str,
+    /// Upstream's.
+    pub message: String,
+}
+
+/// Why the pod is to be evicted. Pure.
+pub fn exceeded(pod: &BoundPod, usage: &Usage) -> Option<Exceeded> {
+    let found = |limit, message| Some(Exceeded { limit, message });
     for volume in pod.spec().volumes.iter().flatten() {
         let limit = volume.empty_dir.as_ref().filter(|e| is_on_disk(e)).and_then(empty_dir::disk_limit);
         let (Some((limit, text)), Some(used)) = (limit, usage.volumes.get(&volume.name)) else { continue };
         if *used > limit {
-            return Some(format!("Usage of EmptyDir volume \"{}\" exceeds the limit \"{text}\". ", volume.name));
+            let text = format!("Usage of EmptyDir volume \"{}\" exceeds the limit \"{text}\". ", volume.name);
+            return found("emptydirfs.limit", text);
         }
     }
     let over = |limit: &Quantity, used: u64| i128::from(used) > limit.value();
     let total = usage.volumes.values().chain(usage.containers.values()).sum::<u64>();
     if let Some(limit) = api::pod::effective_limits(pod.object()).get(RESOURCE).filter(|limit| over(limit, total)) {
-        return Some(format!("Pod ephemeral local storage usage exceeds the total limit of containers {limit}. "));
+        let text = format!("Pod ephemeral local storage usage exceeds the total limit of containers {limit}. ");
+        return found("ephemeralpodfs.limit", text);
     }
     for container in pod.containers() {
         let (Some(limit), Some(used)) = (pod::limit(container, RESOURCE), usage.containers.get(&container.name)) else {
@@ -61,7 +73,8 @@ pub fn exceeded(pod: &BoundPod, usage: &Usage) -> Option<String> {
         if limit.value() > 0 && over(&limit, *used) {
             let text = canonical(&limit.to_string()).map(|t| t.into_owned()).unwrap_or_default();
             let name = &container.name;
-            return Some(format!("Container {name} exceeded its local ephemeral storage limit \"{text}\". "));
+            let text = format!("Container {name} exceeded its local ephemeral storage limit \"{text}\". ");
+            return found("ephemeralcontainerfs.limit", text);
         }
     }
     None
@@ -163,7 +176,7 @@ mod tests {
 
     #[test]
     fn what_is_over_its_limit() {
-        let check = |volumes: Value, limit: Value, usage: &[(&str, u64)], want: Option<&str>| {
+        let check = |volumes: Value, limit: Value, usage: &[(&str, u64)], want: Option<(&str, &str)>| {
             let resources = json!({"limits": limit});
             let pod = pod(json!({"spec": {"volumes": volumes, "containers": [{"name": "c", "resources": resources}]}}));
             let mut seen = Usage::default();
@@ -171,18 +184,21 @@ mod tests {
                 let to = if name.starts_with('v') { &mut seen.volumes } else { &mut seen.containers };
                 to.insert((*name).to_owned(), *used);
             }
-            assert_eq!(exceeded(&pod, &seen).as_deref(), want, "{volumes} {limit} {usage:?}");
+            let found = exceeded(&pod, &seen).map(|e| (e.limit, e.message));
+            let found = found.as_ref().map(|(limit, message)| (*limit, message.as_str()));
+            assert_eq!(found, want, "{volumes} {limit} {usage:?}");
             want.is_some().then(|| assert!(is_limited(&pod)));
         };
         let small = json!([{"name": "v", "emptyDir": {"sizeLimit": "1024Ki"}}]);
-        let over = "Usage of EmptyDir volume \"v\" exceeds the limit \"1Mi\". ";
+        let over = ("emptydirfs.limit", "Usage of EmptyDir volume \"v\" exceeds the limit \"1Mi\". ");
         check(small.clone(), json!({}), &[("v", 1 << 20)], None);
         check(small, json!({}), &[("v", (1 << 20) + 1)], Some(over));
         let memory = json!([{"name": "v", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}]);
         check(memory, json!({}), &[("v", 2 << 20)], None);
         let limit = json!({"ephemeral-storage": "2Mi"});
         let plain = json!([{"name": "v", "emptyDir": {}}]);
-        let whole = "Pod ephemeral local storage usage exceeds the total limit of containers 2Mi. ";
+        let whole =
+            ("ephemeralpodfs.limit", "Pod ephemeral local storage usage exceeds the total limit of containers 2Mi. ");
         check(plain.clone(), limit.clone(), &[("v", 1 << 20), ("c", 1 << 20)], None);
         check(plain, limit.clone(), &[("v", 1 << 20), ("c", (1 << 20) + 1)], Some(whole));
         check(json!([]), limit, &[("c", 3 << 20)], Some(whole));
@@ -194,7 +210,8 @@ mod tests {
         let mut spec = json!({"containers": [of("a"), of("b")]});
         let usage = Usage { containers: [("a".to_owned(), (1 << 20) + 1)].into(), ..Usage::default() };
         let text = "Container a exceeded its local ephemeral storage limit \"1Mi\". ";
-        assert_eq!(exceeded(&pod(json!({"spec": spec})), &usage).as_deref(), Some(text));
+        let found = exceeded(&pod(json!({"spec": spec})), &usage).expect("exceeded");
+        assert_eq!((found.limit, found.message.as_str()), ("ephemeralcontainerfs.limit", text));
         assert!(is_limited(&pod(json!({"spec": spec}))));
         let manifest = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [
             {"name": "a", "image": "x", "resources": {"limits": {"ephemeral-storage": "1Mi"}}}]}});

@@ -41,6 +41,8 @@
 //! * What is asked of the kubelet is asked of the API server first, by the narrowest permission that allows
 //!   it, and no path of the node's logs leads out. [src/server/tests.rs: fine_grained_permissions;
 //!   src/server/node_logs.rs: nothing_leads_out]
+//! * A node that is short of something ends the pod that is to end first, and tells why. [src/evict/rank.rs: memory;
+//!   src/evict/rank.rs: disk; src/run_tests.rs: a_node_that_is_short_of_memory_ends_a_pod]
 //! * No path leads out of a pod's own directory. [src/volume/beneath.rs: no_link_leads_out;
 //!   src/logs/follow_tests.rs: no_link_leads_to_another_file]
 
@@ -52,11 +54,13 @@ pub mod container;
 pub mod context;
 pub mod durable;
 pub mod ephemeral;
+pub mod evict;
 pub mod hook;
 pub mod image;
 pub mod logs;
 pub mod metrics;
 pub mod node;
+mod options;
 pub mod pod;
 pub mod pods;
 pub mod preempt;
@@ -80,4 +84,5 @@ pub mod upkeep;
 pub mod users;
 pub mod volume;
 
-pub use run::{Error, ImageOptions, Options, run};
+pub use options::{ImageOptions, Options};
+pub use run::{Error, run};

@@ -54,6 +54,16 @@ impl Handle {
         let evict = self.evict.get_or_insert((cause, grace)).clone();
         self.mail.put(|inbox| inbox.evict = Some(evict));
     }
+
+    /// Nobody wants it to end yet.
+    fn may_be_evicted(&self) -> bool {
+        let has_ended = has_ended(&self.view.borrow());
+        !(self.gone || has_ended || self.evict.is_some() || self.pod.has_ended() || self.pod.is_deleted())
+    }
+}
+
+fn has_ended(view: &View) -> bool {
+    matches!(view.status.phase.as_deref(), Some("Succeeded" | "Failed"))
 }
 
 /// A namespace and a name in it.
@@ -196,8 +206,7 @@ impl Pods {
 
     /// Waits until nothing of the pod runs any more, whatever becomes of its task; no longer than this
     /// kubelet runs.
-    async fn has_ended(&self, uid: &str) {
-        let has_ended = |v: &View| matches!(v.status.phase.as_deref(), Some("Succeeded" | "Failed"));
+    pub(crate) async fn has_ended(&self, uid: &str) {
         loop {
             let Some(mut view) = self.handles.lock().get(uid).map(|h| h.view.clone()) else { return };
             if view.wait_for(|v| has_ended(v) && !v.seen.may_run()).await.is_ok() || self.stage.is_stopped() {
@@ -206,6 +215,20 @@ impl Pods {
             // Its task is over: the pod with it, or it panicked and another begins.
             self.ctx.clock.sleep(AFTER_PANIC).await;
         }
+    }
+
+    /// Ends a pod because the node wants it; false when it ends already.
+    pub(crate) fn evict(&self, uid: &str, cause: Cause, grace: i64) -> bool {
+        let mut handles = self.handles.lock();
+        let Some(handle) = handles.get_mut(uid).filter(|handle| handle.may_be_evicted()) else { return false };
+        handle.evict(cause, grace);
+        true
+    }
+
+    /// The pods that the node may want to end.
+    pub(crate) fn evictable(&self) -> Vec<View> {
+        let handles = self.handles.lock();
+        handles.values().filter(|handle| handle.may_be_evicted()).map(|handle| handle.view.borrow().clone()).collect()
     }
 
     /// A pod that the runtime has and the API server does not know: it is ended and removed.

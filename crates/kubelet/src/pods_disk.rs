@@ -10,13 +10,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::Pods;
 use crate::context::blocking;
-use crate::ephemeral;
+use crate::ephemeral::{self, Exceeded};
+use crate::evict;
 use crate::pod::BoundPod;
 use crate::sync::lifecycle::Cause;
 use crate::volume::cleanup;
 
-/// What an evicted pod's containers have to end, in seconds.
-const EVICTION_GRACE: i64 = 1;
 /// A look at what one pod uses that takes longer is broken off.
 const LOOK_LIMIT: Duration = Duration::from_secs(60);
 
@@ -65,25 +64,19 @@ impl Pods {
 
     /// Evicts the pods that use more disk than they may.
     pub async fn limit_storage(&self) {
-        for view in self.all() {
-            let pod = view.pod;
-            let ended = matches!(view.status.phase.as_deref(), Some("Succeeded" | "Failed"));
-            if ended || pod.is_deleted() || !ephemeral::is_limited(&pod) {
+        for pod in self.evictable().into_iter().map(|view| view.pod).filter(|pod| ephemeral::is_limited(pod)) {
+            let Some(Exceeded { limit, message }) = self.storage_exceeded(&pod).await else { continue };
+            let cause = Cause { reason: evict::REASON.into(), message: message.clone(), disruption: None };
+            if !self.evict(&pod.uid, cause, evict::AT_ONCE) {
                 continue;
             }
-            let Some(why) = self.storage_exceeded(&pod).await else { continue };
-            tracing::info!(pod = %pod.full_name(), why, "a pod uses more disk than it may; evicting it");
-            self.ctx.report.event(&pod, None, Type::Warning, "Evicted", why.clone());
-            let signal = if why.starts_with("Usage of EmptyDir") { "emptydirfs.limit" } else { "ephemeralpodfs.limit" };
-            self.ctx.metrics.evictions.inc(&[signal]);
-            let cause = Cause { reason: "Evicted".into(), message: why };
-            if let Some(handle) = self.handles.lock().get_mut(&pod.uid) {
-                handle.evict(cause, EVICTION_GRACE);
-            }
+            tracing::info!(pod = %pod.full_name(), message, "a pod uses more disk than it may; evicting it");
+            self.ctx.report.event(&pod, None, Type::Warning, evict::REASON, message);
+            self.ctx.metrics.evictions.inc(&[limit]);
         }
     }
 
-    async fn storage_exceeded(&self, pod: &Arc<BoundPod>) -> Option<String> {
+    async fn storage_exceeded(&self, pod: &Arc<BoundPod>) -> Option<Exceeded> {
         let (ctx, of) = (&self.ctx, pod.clone());
         let Some(alone) = self.looks.hold_alone(&pod.uid) else {
             tracing::warn!(pod = %pod.full_name(), "what a pod uses of the disk is still being looked at");

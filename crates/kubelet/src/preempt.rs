@@ -14,7 +14,8 @@ pub const MESSAGE: &str = "Preempted in order to admit critical pod";
 
 /// What an ended pod's status says.
 pub fn cause() -> Cause {
-    Cause { reason: REASON.into(), message: MESSAGE.into() }
+    let disruption = Some("Pod was preempted by Kubelet to accommodate a critical pod.".into());
+    Cause { reason: REASON.into(), message: MESSAGE.into(), disruption }
 }
 
 /// Whether `pod` may begin beside `others`, and the uids of those that have to end first. Where upstream waits
@@ -64,7 +65,7 @@ pub fn victims<'a>(critical: &BoundPod, others: &[&'a BoundPod], lacks: &[Lack])
             "Pod was rejected: Unexpected error while attempting to recover from admission failure: preemption: error \
              finding a set of pods to preempt: no set of running pods found to reclaim resources: [{list}]"
         );
-        return Err(Cause { reason: "UnexpectedAdmissionError".into(), message });
+        return Err(Cause { reason: "UnexpectedAdmissionError".into(), message, disruption: None });
     }
     let guaranteed = nearest(guaranteed, without(&without(&needs, &idle), &burstable));
     let burstable = nearest(burstable, without(&without(&needs, &idle), &guaranteed));
@@ -81,7 +82,8 @@ fn may_preempt(critical: &BoundPod, other: &BoundPod) -> bool {
     (critical.is_critical() && !other.is_critical()) || is_more_urgent
 }
 
-fn request(pod: &BoundPod, name: &str) -> i128 {
+/// What a pod asks for of a resource; `cpu` in thousandths.
+pub(crate) fn request(pod: &BoundPod, name: &str) -> i128 {
     let [requests, _] = ask::by_spec(pod.object());
     if name == "pods" { 1 } else { requests.get(name).map_or(0, |q| admit::number(name, q)) }
 }

@@ -15,7 +15,7 @@ use stdx::{ClockExt, Rng, SharedClock};
 use crate::context::blocking;
 use crate::node::facts::{Machine, Places};
 use crate::node::{self, Identity};
-use crate::run::Options;
+use crate::options::Options;
 
 /// How often it is tried.
 const RETRY: Policy = Policy { initial: Duration::from_millis(500), max: Duration::from_secs(10) };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use api::types::core::v1::Pod;
-use client::events::{Recorder, Reference, Type};
+use client::events::{Event, Recorder, Reference, Type};
 use client::waits::Publisher;
 use parking_lot::Mutex;
 
@@ -21,6 +21,17 @@ pub struct Wait {
 pub trait Report: Send + Sync + 'static {
     /// Something happened to a pod, or to one of its containers.
     fn event(&self, pod: &BoundPod, container: Option<&str>, kind: Type, reason: &str, message: String);
+    /// The same, with notes for programs beside the text.
+    fn annotated_event(
+        &self,
+        pod: &BoundPod,
+        kind: Type,
+        reason: &str,
+        message: String,
+        _annotations: Vec<(String, String)>,
+    ) {
+        self.event(pod, None, kind, reason, message);
+    }
     /// Something happened to the node.
     fn node_event(&self, kind: Type, reason: &str, message: String);
     /// All that the pod waits for now; what is not listed is over.
@@ -79,6 +90,17 @@ impl Report for ApiReport {
             regarding = regarding.field(field_path(pod, container));
         }
         self.recorder.event(&regarding, kind, reason, message);
+    }
+
+    fn annotated_event(
+        &self,
+        pod: &BoundPod,
+        kind: Type,
+        reason: &str,
+        message: String,
+        annotations: Vec<(String, String)>,
+    ) {
+        self.recorder.record(Event { annotations, ..Event::new(reference(pod), kind, reason, message) });
     }
 
     fn node_event(&self, kind: Type, reason: &str, message: String) {

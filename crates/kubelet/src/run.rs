@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +12,6 @@ use client::waits::Publisher;
 use client::{Client, Informer, Key, Resource};
 use parking_lot::{Mutex, RwLock};
 use stdx::backoff::Policy;
-use stdx::metrics::Registry;
 use stdx::shutdown::Stage;
 use stdx::{ClockExt, Rng, SharedClock};
 use tokio::sync::{Notify, watch};
@@ -23,16 +21,14 @@ use crate::cgroup::{Cgroups, Driver, Hierarchies};
 use crate::cluster::{ApiCluster, Cluster, NoCluster, OnChange};
 use crate::container::dns::{ClusterDns, MISSING_CLUSTER_DNS};
 use crate::context::{Context, Settings};
-use crate::image::collect;
-use crate::image::collector::Collector;
+use crate::evict::Evictor;
+use crate::image::collector::{Collector, Relief};
 use crate::image::provider::Providers;
 use crate::image::puller::Puller;
 use crate::image::records::Records;
-use crate::image::verify::Verification;
-use crate::logs::rotate;
 use crate::metrics::{self, Metrics};
-use crate::node::pressure::Thresholds;
 use crate::node::{self, keeper};
+use crate::options::Options;
 use crate::pods::Pods;
 use crate::prepare::{self, Prepared};
 use crate::program::{HostPrograms, Programs};
@@ -43,127 +39,15 @@ use crate::runtime::cri::CriRuntime;
 use crate::runtime::{Features, Health, Runtime};
 use crate::server::{Server, auth::Gate, node::About};
 use crate::shared::Shared;
+use crate::static_pods::Sources;
 use crate::static_pods::mirror::Mirrors;
-use crate::static_pods::{self, Sources};
 use crate::stats::Stats;
-use crate::sync::crash;
 use crate::sysctl;
 use crate::upkeep;
 use crate::users::Blocks;
 use crate::volume::mounts::KernelMounts;
 use crate::volume::setup::Layout;
 use crate::volume::storage::{ApiStorage, NoStorage, Storage};
-
-/// How a kubelet is told to be.
-#[derive(Clone)]
-pub struct Options {
-    /// The name to register under the first time; later the one written down wins.
-    pub node_name: String,
-    /// The node's addresses, the preferred family first.
-    pub node_ips: Vec<String>,
-    /// Labels beside the standard ones.
-    pub node_labels: BTreeMap<String, String>,
-    /// Where pods' volumes and this node's identity are.
-    pub root_dir: PathBuf,
-    /// Where container logs are.
-    pub log_dir: PathBuf,
-    /// Keeps this node's cgroups apart from another's on the same machine; empty for none.
-    pub cgroup_root: String,
-    /// Make and remove the cgroups of pods; without, the runtime puts containers where it likes.
-    pub cgroups_per_qos: bool,
-    /// How cgroups are named, where the runtime does not tell.
-    pub cgroup_driver: Driver,
-    /// `unix:///run/…`.
-    pub runtime_endpoint: String,
-    /// Where to serve; `None` serves nothing.
-    pub address: Option<SocketAddr>,
-    /// For serving; must ask for client certificates.
-    pub serving: Option<rustls::ServerConfig>,
-    /// How long a stream may carry nothing.
-    pub stream_idle: Duration,
-    /// Who signs certificates of clients that are believed.
-    pub client_ca: Option<transport::trust::Trust>,
-    pub cluster_dns: Vec<String>,
-    pub cluster_domain: String,
-    pub resolv_conf: PathBuf,
-    pub max_pods: u32,
-    /// Taints of the first registration.
-    pub taints: Vec<core::Taint>,
-    /// Processes that one pod may have, where there is a limit.
-    pub pod_pids_limit: Option<u64>,
-    /// How large a container's log grows, and how many files of it are kept.
-    pub log_limits: (u64, usize),
-    /// Kernel settings that pods may have beside the safe ones; a trailing `*` stands for anything.
-    pub allowed_unsafe_sysctls: Vec<String>,
-    /// How long a container that keeps ending waits at most before it starts again.
-    pub max_container_restart_period: Duration,
-    /// Below what the node is under pressure.
-    pub thresholds: Thresholds,
-    /// How images are fetched, and who may use them.
-    pub images: ImageOptions,
-    /// Where manifests of static pods are.
-    pub static_pods: static_pods::Options,
-    /// The version to report, `v1.37.1+pintle.…`.
-    pub version: String,
-    /// Where the kubelet counts what it does.
-    pub registry: Registry,
-    /// The folder of the node's logs, which `/logs` shows; `None` shows nothing.
-    pub node_logs: Option<PathBuf>,
-}
-
-/// How images are fetched, and who may use them.
-#[derive(Clone, Debug)]
-pub struct ImageOptions {
-    /// So many at a time.
-    pub parallel: usize,
-    pub verification: Verification,
-    /// The configuration of plugins that know credentials, and the folder they are in.
-    pub providers: Option<(PathBuf, PathBuf)>,
-    /// When those that nobody uses go.
-    pub collection: collect::Policy,
-}
-
-impl Default for ImageOptions {
-    fn default() -> Self {
-        let (verification, collection) = Default::default();
-        Self { parallel: 5, verification, providers: None, collection }
-    }
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            node_name: String::new(),
-            node_ips: Vec::new(),
-            node_labels: BTreeMap::new(),
-            root_dir: "/var/lib/pintle/kubelet".into(),
-            log_dir: "/var/log/pods".into(),
-            cgroup_root: String::new(),
-            cgroups_per_qos: true,
-            cgroup_driver: Driver::default(),
-            runtime_endpoint: "unix:///run/containerd/containerd.sock".into(),
-            address: None,
-            serving: None,
-            stream_idle: Duration::from_secs(4 * 3600),
-            client_ca: None,
-            cluster_dns: Vec::new(),
-            cluster_domain: "cluster.local".into(),
-            resolv_conf: "/etc/resolv.conf".into(),
-            max_pods: 110,
-            taints: Vec::new(),
-            pod_pids_limit: None,
-            log_limits: (rotate::MAX_SIZE, rotate::MAX_FILES),
-            allowed_unsafe_sysctls: Vec::new(),
-            max_container_restart_period: crash::POLICY.max,
-            thresholds: Thresholds::default(),
-            images: ImageOptions::default(),
-            static_pods: static_pods::Options::default(),
-            version: concat!("v1.37.1+pintle.", env!("CARGO_PKG_VERSION")).into(),
-            registry: Registry::default(),
-            node_logs: Some("/var/log".into()),
-        }
-    }
-}
 
 /// Why a kubelet cannot run at all.
 #[derive(Debug, thiserror::Error)]
@@ -326,11 +210,9 @@ async fn serve(
             cgroups: options.cgroups_per_qos.then(|| {
                 Cgroups::new(hierarchies(), &options.cgroup_root).with_driver(driver).with_pids(options.pod_pids_limit)
             }),
-            puller: Puller::new(runtime.clone(), report.clone(), clock.clone()).with(
-                options.images.parallel,
-                records,
-                providers,
-            ),
+            puller: Puller::new(runtime.clone(), report.clone(), clock.clone())
+                .with(options.images.parallel, records, providers)
+                .at_rate(options.images.rate),
             settings: Settings {
                 node_ips: options.node_ips.clone(),
                 log_root: options.log_dir.clone(),
@@ -375,8 +257,13 @@ async fn serve(
         stage.run(upkeep::rotate(pods.clone(), clock.clone()));
         stage.run(upkeep::limit_storage(pods.clone(), clock.clone()));
         stage.run(upkeep::sweep(pods.clone(), clock.clone(), all_shown.subscribe()));
-        let (policy, limits) = (options.images.collection, options.thresholds);
-        stage.run(Collector::new(ctx.clone(), pods.clone(), policy, limits, disks).run(all_shown.subscribe()));
+        let (relief, asked) = Relief::new();
+        let (policy, thresholds) = (options.images.collection, options.thresholds);
+        let collector = Collector::new(ctx.clone(), pods.clone(), policy, disks.clone());
+        stage.run(collector.run(all_shown.subscribe(), asked));
+        let stats = Stats::new(&node_name, "/", ctx.cgroups.clone(), clock.clone());
+        let evictor = Evictor::new(ctx.clone(), pods.clone(), stats, disks, thresholds, relief);
+        stage.run(evictor.run(all_shown.subscribe()));
         Local { ctx, pods, read, all_shown }
     };
     let Some((client, cluster, _)) = server else {

@@ -1,11 +1,14 @@
 //! A whole kubelet with a runtime and an API server in memory.
 
 use super::*;
+use crate::node::thresholds::{Bounds, Graces, Thresholds};
 use crate::prepare::settle;
 use crate::runtime::fake::Fake;
+use crate::static_pods;
 use api::types::core::v1::Node;
 use client::fake::Fake as Server;
 use serde_json::{Value, json};
+use std::path::PathBuf;
 use stdx::clock::RealClock;
 
 struct Case {
@@ -17,6 +20,7 @@ struct Case {
     root: tempfile::TempDir,
     stage: Stage,
     max_pods: u32,
+    thresholds: Thresholds,
 }
 
 impl Case {
@@ -39,7 +43,8 @@ impl Case {
         let client = Client::new(server.handler(), "kubelet");
         let (runtime, stage) = (Fake::default(), Stage::new());
         let (root, max_pods) = (tempfile::tempdir().expect("a directory"), 110);
-        Self { clock, rng, server, client, runtime, root, stage, max_pods }
+        let thresholds = Thresholds::none();
+        Self { clock, rng, server, client, runtime, root, stage, max_pods, thresholds }
     }
 
     fn options(&self, name: &str) -> Options {
@@ -50,6 +55,7 @@ impl Case {
             log_dir: self.root.path().join("logs"),
             cgroups_per_qos: false,
             max_pods: self.max_pods,
+            thresholds: self.thresholds,
             static_pods: static_pods::Options { path: Some(self.manifests()), ..static_pods::Options::default() },
             ..Options::default()
         }
@@ -322,6 +328,45 @@ async fn static_pods_need_no_api_server() {
         }
         assert!(case.stage.finish(&case.clock, Duration::from_secs(10)).await, "it stops");
     }
+}
+
+/// Who said what it needs is admitted where memory is short, and ends; the others are not, and what is critical
+/// stays.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_short_of_memory_ends_a_pod() {
+    let mut case = Case::new();
+    // As soft as can be: what is hard would leave no memory for pods that ask for some.
+    let soft = Bounds::limits("memory.available<1Pi").expect("bounds");
+    let soft_grace = Graces::graces("memory.available=0s").expect("graces");
+    case.thresholds = Thresholds { soft, soft_grace, ..Thresholds::none() };
+    let pods = case.client.api::<Pod>().namespace("default");
+    for (name, resources) in [("web", json!({})), ("asks", json!({"requests": {"memory": "1Mi"}}))] {
+        let wanted = json!({"metadata": {"name": name, "namespace": "default"}, "spec": {"nodeName": "n1",
+            "terminationGracePeriodSeconds": 1, "containers": [{"name": "c", "image": "x:1", "resources": resources}]}});
+        pods.create(&serde_json::from_value(wanted).expect("a pod")).await.expect("created");
+    }
+    case.write_manifest("vital", "x:1");
+    case.start("n1");
+    let status = |c: &Case, name: &str| c.server.object("pods", "default", name).unwrap_or_default()["status"].clone();
+    let is_evicted = |c: &Case, name: &str| {
+        let status = status(c, name);
+        status["phase"] == "Failed" && status["reason"] == "Evicted"
+    };
+    case.until("the one is refused", |c| is_evicted(c, "web")).await;
+    let said = status(&case, "web")["message"].clone();
+    assert_eq!(said, "Pod was rejected: The node had condition: [MemoryPressure]. ");
+    case.until("the other one ends", |c| is_evicted(c, "asks")).await;
+    let status = status(&case, "asks");
+    let said = status["message"].as_str().unwrap_or_default();
+    let low = "The node was low on resource: memory. Threshold quantity: 1Pi, available: ";
+    assert!(said.starts_with(low), "{said}");
+    let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+    let target = conditions.iter().find(|c| c["type"] == "DisruptionTarget").cloned().unwrap_or_default();
+    assert_eq!((&target["reason"], target["message"].as_str()), (&json!("TerminationByKubelet"), Some(said)));
+    case.until("an event says so", |c| c.server.objects("events").iter().any(|e| e["message"] == said)).await;
+    let attempted = |e: &Value| e["reason"] == "EvictionThresholdMet" && e["message"] == "Attempting to reclaim memory";
+    case.until("another one, too", |c| c.server.objects("events").iter().any(attempted)).await;
+    case.until("what is critical runs", |c| c.running("vital").len() == 1).await;
 }
 
 /// A static pod is critical: others end for it, and it begins when they have ended.

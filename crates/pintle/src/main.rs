@@ -28,18 +28,18 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    Up(commands::up::Up),
+    Up(Box<commands::up::Up>),
     Down(commands::down::Down),
     Reset(commands::reset::Reset),
     Why(commands::why::Why),
     Snapshot(commands::snapshot::Snapshot),
     #[command(name = "kube-apiserver")]
-    ApiServer(commands::kube_apiserver::KubeApiServer),
+    ApiServer(Box<commands::kube_apiserver::KubeApiServer>),
     #[command(name = "kube-controller-manager")]
     ControllerManager(commands::kube_controller_manager::KubeControllerManager),
     #[command(name = "kube-scheduler")]
     Scheduler(commands::kube_scheduler::KubeScheduler),
-    Kubelet(commands::kubelet::Kubelet),
+    Kubelet(Box<commands::kubelet::Kubelet>),
     #[command(name = "kube-proxy")]
     Proxy(commands::kube_proxy::KubeProxy),
     /// Print the version.
@@ -71,15 +71,15 @@ fn run(command: Command) -> anyhow::Result<()> {
     let clock = RealClock::shared();
     let runtime = || tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     match command {
-        Command::Up(args) => commands::up::run(args, clock),
+        Command::Up(args) => commands::up::run(*args, clock),
         Command::Down(args) => runtime()?.block_on(commands::down::run(args, clock)),
         Command::Reset(args) => runtime()?.block_on(commands::reset::run(args, clock)),
         Command::Why(args) => runtime()?.block_on(commands::why::run(args, clock)),
         Command::Snapshot(args) => commands::snapshot::run(&args),
-        Command::ApiServer(args) => runtime()?.block_on(commands::kube_apiserver::run(args, clock)),
+        Command::ApiServer(args) => runtime()?.block_on(commands::kube_apiserver::run(*args, clock)),
         Command::ControllerManager(args) => runtime()?.block_on(commands::kube_controller_manager::run(args, clock)),
         Command::Scheduler(args) => runtime()?.block_on(commands::kube_scheduler::run(args, clock)),
-        Command::Kubelet(args) => runtime()?.block_on(commands::kubelet::run(args, clock)),
+        Command::Kubelet(args) => runtime()?.block_on(commands::kubelet::run(*args, clock)),
         Command::Proxy(args) => runtime()?.block_on(commands::kube_proxy::run(args, clock)),
         Command::Version => {
             println!("{VERSION}");

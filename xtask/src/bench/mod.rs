@@ -71,7 +71,7 @@ pub fn run(args: &[String]) -> Result<()> {
 
 /// The loads on a cluster without a node, which needs no runtime.
 async fn server_alone(clock: &SharedClock, count: usize, figures: &mut Figures) -> Result<()> {
-    let mut cluster = Cluster::prepare()?;
+    let mut cluster = Cluster::prepare_server()?;
     cluster.up(&["--disable=kubelet", "--disable=kube-proxy"]).await?;
     let (client, pid) = (client(&cluster, clock)?, cluster.pid().context("the cluster runs")?);
     load::run(&client, pid, clock, count, figures).await.context("load")?;

@@ -54,7 +54,7 @@ impl Extent {
 
 /// Measures on a cluster of its own.
 pub async fn run(clock: &SharedClock, extent: &Extent, figures: &mut Figures) -> Result<()> {
-    let mut cluster = Cluster::prepare()?;
+    let mut cluster = Cluster::prepare_server()?;
     cluster.up(&["--disable=kubelet", "--disable=kube-proxy"]).await?;
     let connection = Connection::load(&cluster.kubeconfig(), None)?;
     let pid = cluster.pid().context("the cluster runs")?;

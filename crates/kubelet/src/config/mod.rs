@@ -13,7 +13,7 @@ use api::types::core::v1::Taint;
 use machinery::quantity::Quantity;
 
 use crate::cgroup::Driver;
-use crate::node::pressure::Thresholds;
+use crate::node::thresholds::{Bounds, Graces, Thresholds};
 use reader::Reader;
 pub use shown::show;
 
@@ -35,8 +35,13 @@ pub struct FileConfig {
     /// `enableSystemLogHandler`.
     pub system_log_handler: Option<bool>,
     /// `evictionHard` and `mergeDefaultEvictionSettings`.
-    pub eviction_hard: Option<Thresholds>,
+    pub eviction_hard: Option<Bounds>,
+    /// `evictionMaxPodGracePeriod`, in seconds.
+    pub eviction_max_pod_grace: Option<u32>,
+    pub eviction_minimum_reclaim: Option<Bounds>,
     pub eviction_pressure_transition_period: Option<Duration>,
+    pub eviction_soft: Option<Bounds>,
+    pub eviction_soft_grace_period: Option<Graces>,
     pub file_check_frequency: Option<Duration>,
     pub http_check_frequency: Option<Duration>,
     pub image_gc_high_threshold: Option<u64>,
@@ -54,6 +59,8 @@ pub struct FileConfig {
     pub pod_pids_limit: Option<u64>,
     pub port: Option<u16>,
     pub register_with_taints: Vec<Taint>,
+    pub registry_burst: Option<u32>,
+    pub registry_pull_qps: Option<u32>,
     pub resolv_conf: Option<PathBuf>,
     pub static_pod_path: Option<PathBuf>,
     pub static_pod_url: Option<String>,
@@ -87,6 +94,7 @@ pub fn parse(text: &[u8]) -> Result<FileConfig, String> {
     }
     authentication(&mut file)?;
     let client_ca_file = client_ca(&mut file)?;
+    let most = i64::from(i32::MAX);
     let config = FileConfig {
         address: file.parsed("address")?,
         allowed_unsafe_sysctls: file.texts("allowedUnsafeSysctls")?,
@@ -101,7 +109,11 @@ pub fn parse(text: &[u8]) -> Result<FileConfig, String> {
         container_runtime_endpoint: file.text("containerRuntimeEndpoint")?,
         system_log_handler: file.truth("enableSystemLogHandler")?,
         eviction_hard: eviction(&mut file)?,
+        eviction_max_pod_grace: file.number("evictionMaxPodGracePeriod", 0..=i64::from(u32::MAX))?,
+        eviction_minimum_reclaim: signals(&mut file, "evictionMinimumReclaim", Bounds::reclaims_of)?,
         eviction_pressure_transition_period: file.duration("evictionPressureTransitionPeriod")?,
+        eviction_soft: signals(&mut file, "evictionSoft", Bounds::limits_of)?,
+        eviction_soft_grace_period: signals(&mut file, "evictionSoftGracePeriod", Graces::graces_of)?,
         file_check_frequency: frequency(&mut file, "fileCheckFrequency")?,
         http_check_frequency: frequency(&mut file, "httpCheckFrequency")?,
         image_gc_high_threshold: file.number("imageGCHighThresholdPercent", 0..=100)?,
@@ -117,6 +129,8 @@ pub fn parse(text: &[u8]) -> Result<FileConfig, String> {
         pod_pids_limit: pids(&mut file)?,
         port: file.number("port", 0..=65_535)?.filter(|n| *n > 0),
         register_with_taints: file.typed("registerWithTaints")?.unwrap_or_default(),
+        registry_burst: file.number("registryBurst", 0..=most)?.filter(|n| *n > 0),
+        registry_pull_qps: file.number("registryPullQPS", 0..=most)?,
         resolv_conf: file.path("resolvConf")?,
         static_pod_path: file.path("staticPodPath")?,
         static_pod_url: file.text("staticPodURL")?,
@@ -128,6 +142,9 @@ pub fn parse(text: &[u8]) -> Result<FileConfig, String> {
     if config.tls_cert_file.is_some() != config.tls_private_key_file.is_some() {
         return Err("tlsCertFile and tlsPrivateKeyFile go together".to_owned());
     }
+    let soft = config.eviction_soft.unwrap_or(Bounds::none());
+    let soft_grace = config.eviction_soft_grace_period.unwrap_or(Graces::none());
+    Thresholds { soft, soft_grace, ..Thresholds::none() }.check()?;
     fixed::check(&mut file)?;
     file.end()?;
     Ok(config)
@@ -172,25 +189,29 @@ fn log_size(file: &mut Reader) -> Result<Option<u64>, String> {
     bytes(&text).map(Some).map_err(|why| format!("containerLogMaxSize (got: {text}) {why}"))
 }
 
-fn eviction(file: &mut Reader) -> Result<Option<Thresholds>, String> {
+fn eviction(file: &mut Reader) -> Result<Option<Bounds>, String> {
     let merged = file.truth("mergeDefaultEvictionSettings")?.unwrap_or(false);
     let hard = file.map("evictionHard")?;
     if hard.is_empty() {
         return Ok(None);
     }
-    let list: Vec<String> = hard.iter().map(|(signal, amount)| format!("{signal}<{amount}")).collect();
-    let given = Thresholds::parse(&list.join(",")).map_err(|why| format!("evictionHard: {why}"))?;
-    let usual = Thresholds::default();
-    let of = |signal: &str, given, usual| if !merged || hard.contains_key(signal) { given } else { usual };
-    Ok(Some(Thresholds {
-        memory_available: of("memory.available", given.memory_available, usual.memory_available),
-        data_available: of("nodefs.available", given.data_available, usual.data_available),
-        data_inodes_free: of("nodefs.inodesFree", given.data_inodes_free, usual.data_inodes_free),
-        images_available: of("imagefs.available", given.images_available, usual.images_available),
-        images_inodes_free: of("imagefs.inodesFree", given.images_inodes_free, usual.images_inodes_free),
-        pids_available: given.pids_available,
-        transition: usual.transition,
-    }))
+    let mut bounds = Bounds::limits_of(&hard).map_err(|why| format!("evictionHard: {why}"))?;
+    let missing = Bounds::USUAL.iter().filter(|(signal, _)| merged && !hard.contains_key(signal.name()));
+    for (signal, bound) in missing {
+        bounds = bounds.with(signal, bound);
+    }
+    Ok(Some(bounds))
+}
+
+/// Something for each signal, of a field that may be missing.
+fn signals<T>(
+    file: &mut Reader,
+    name: &str,
+    read: impl Fn(&std::collections::BTreeMap<String, String>) -> Result<T, String>,
+) -> Result<Option<T>, String> {
+    let given = file.map(name)?;
+    let found = (!given.is_empty()).then(|| read(&given)).transpose();
+    found.map_err(|why| format!("{name}: {why}"))
 }
 
 fn frequency(file: &mut Reader, name: &str) -> Result<Option<Duration>, String> {

@@ -28,7 +28,11 @@ containerRuntimeEndpoint: unix:///run/other.sock
 crashLoopBackOff: {maxContainerRestartPeriod: 1m30s}
 enableSystemLogHandler: false
 evictionHard: {memory.available: 200Mi, pid.available: 10%}
+evictionMaxPodGracePeriod: 60
+evictionMinimumReclaim: {nodefs.available: 1Gi}
 evictionPressureTransitionPeriod: 30s
+evictionSoft: {memory.available: 1Gi}
+evictionSoftGracePeriod: {memory.available: 1m30s}
 fileCheckFrequency: 5s
 httpCheckFrequency: 0s
 imageGCHighThresholdPercent: 90
@@ -42,6 +46,8 @@ podLogsDir: /logs
 podPidsLimit: 100
 port: 10251
 preloadedImagesVerificationAllowlist: [a.example/*]
+registryBurst: 20
+registryPullQPS: 0
 registerWithTaints: [{key: k, value: v, effect: NoSchedule}]
 resolvConf: /resolv.conf
 serializeImagePulls: false
@@ -53,7 +59,7 @@ tlsCertFile: /crt
 tlsPrivateKeyFile: /key
 ";
     let found = of(text).expect("read");
-    let eviction = Thresholds::parse("memory.available<200Mi,pid.available<10%").expect("thresholds");
+    let bounds = |text: &str| Some(Bounds::limits(text).expect("bounds"));
     let want = FileConfig {
         address: "127.0.0.1".parse().ok(),
         allowed_unsafe_sysctls: vec!["net.core.*".into()],
@@ -67,8 +73,12 @@ tlsPrivateKeyFile: /key
         container_log_max_size: Some(1 << 20),
         container_runtime_endpoint: Some("unix:///run/other.sock".into()),
         system_log_handler: Some(false),
-        eviction_hard: Some(eviction),
+        eviction_hard: bounds("memory.available<200Mi,pid.available<10%"),
+        eviction_max_pod_grace: Some(60),
+        eviction_minimum_reclaim: Some(Bounds::reclaims("nodefs.available=1Gi").expect("bounds")),
         eviction_pressure_transition_period: Some(Duration::from_secs(30)),
+        eviction_soft: bounds("memory.available<1Gi"),
+        eviction_soft_grace_period: Some(Graces::graces("memory.available=1m30s").expect("graces")),
         file_check_frequency: Some(Duration::from_secs(5)),
         http_check_frequency: None,
         image_gc_high_threshold: Some(90),
@@ -89,6 +99,8 @@ tlsPrivateKeyFile: /key
             effect: "NoSchedule".into(),
             time_added: None,
         }],
+        registry_burst: Some(20),
+        registry_pull_qps: Some(0),
         resolv_conf: Some("/resolv.conf".into()),
         static_pod_path: Some("/manifests".into()),
         static_pod_url: Some("https://example.org/pods".into()),
@@ -170,11 +182,10 @@ fn defaults_stay_where_they_are_merged() {
     let eviction = |rest: &str| of(rest).expect("read").eviction_hard;
     let given = "evictionHard: {memory.available: 1Gi, nodefs.available: 0%}";
     let alone = eviction(given).expect("given");
-    assert_eq!((alone.data_available, alone.images_available), (None, None));
+    assert_eq!(alone, Bounds::limits("memory.available<1Gi").expect("bounds"));
     let merged = eviction(&format!("{given}\nmergeDefaultEvictionSettings: true")).expect("given");
-    let usual = Thresholds::default();
-    assert_eq!((merged.data_available, merged.images_available), (None, usual.images_available));
-    assert_eq!(merged.memory_available, alone.memory_available);
+    let rest = "nodefs.inodesFree<5%,imagefs.available<15%,imagefs.inodesFree<5%";
+    assert_eq!(Ok(merged), Bounds::limits(&format!("memory.available<1Gi,{rest}")));
 }
 
 #[test]
@@ -207,7 +218,13 @@ fn what_is_refused_is_named() {
         ("clusterDNS: 10.96.0.10", "clusterDNS (got: \"10.96.0.10\")"),
         ("address: here", "address (got: here)"),
         ("evictionHard: {memory.free: 1Gi}", "evictionHard: unsupported eviction signal \"memory.free\""),
-        ("evictionSoft: {memory.available: 1Gi}", "evictionSoft"),
+        (
+            "evictionSoft: {memory.available: 1Gi}",
+            "grace period must be specified for the soft eviction threshold memory.available",
+        ),
+        ("evictionMinimumReclaim: {memory.available: '-1'}", "evictionMinimumReclaim: invalid eviction threshold"),
+        ("evictionSoftGracePeriod: {memory.available: -1s}", "evictionSoftGracePeriod: invalid eviction threshold"),
+        ("registryPullQPS: -1", "registryPullQPS (got: -1)"),
         ("containerLogMaxSize: much", "containerLogMaxSize (got: much)"),
         ("containerLogMaxFiles: 1", "must be a number from 2"),
         ("fileCheckFrequency: 10ms", "less than a second"),

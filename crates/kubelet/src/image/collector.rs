@@ -1,5 +1,5 @@
-//! Removes images that nobody uses: when the disk they are on is nearly full, when the node is short of
-//! disk, when they are too old.
+//! Removes images that nobody uses: when the disk they are on is nearly full, when they are too old, and all
+//! that can go when whoever watches the node's disk asks for it ([`Relief`]).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,30 +7,44 @@ use std::time::Duration;
 
 use client::events::Type;
 use stdx::ClockExt;
-use stdx::clock::Instant;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::collect::{self, Ages, Policy};
 use super::records::is_called;
 use crate::context::{Context, blocking};
-use crate::node::facts::{Disk, Levels, Places};
-use crate::node::pressure::{self, Thresholds};
+use crate::node::facts::{Disk, Places};
 use crate::pods::Pods;
 use crate::runtime::{Error, Image};
 
-/// How often the disk is looked at.
-const LOOK: Duration = Duration::from_secs(10);
-/// How often images are looked at while there is room.
+/// How often images are looked at.
 const PERIOD: Duration = Duration::from_secs(5 * 60);
-/// How soon again when the node was short of disk and not enough could be removed.
-const AGAIN: Duration = Duration::from_secs(60);
+
+/// Asks for everything that can go.
+#[derive(Clone)]
+pub struct Relief(mpsc::Sender<oneshot::Sender<()>>);
+
+impl Relief {
+    /// Whoever asks, and what a collector hears of it.
+    pub fn new() -> (Self, mpsc::Receiver<oneshot::Sender<()>>) {
+        let (sender, receiver) = mpsc::channel(1);
+        (Self(sender), receiver)
+    }
+
+    /// Returns when it is gone, or when there is no collector any more.
+    pub async fn ask(&self) {
+        let (done, told) = oneshot::channel();
+        if self.0.send(done).await.is_ok() {
+            // It may have ended meanwhile.
+            let _ = told.await;
+        }
+    }
+}
 
 /// The one that removes.
 pub struct Collector {
     ctx: Arc<Context>,
     pods: Arc<Pods>,
     policy: Policy,
-    thresholds: Thresholds,
     places: Places,
     ages: Ages,
     failures: u32,
@@ -38,33 +52,34 @@ pub struct Collector {
 
 impl Collector {
     /// Nothing has been seen yet.
-    pub fn new(ctx: Arc<Context>, pods: Arc<Pods>, policy: Policy, thresholds: Thresholds, places: Places) -> Self {
+    pub fn new(ctx: Arc<Context>, pods: Arc<Pods>, policy: Policy, places: Places) -> Self {
         let ages = Ages::new(ctx.clock.now());
-        Self { ctx, pods, policy, thresholds, places, ages, failures: 0 }
+        Self { ctx, pods, policy, places, ages, failures: 0 }
     }
 
     /// Removes them for as long as it is polled, once all pods that are wanted are known.
-    pub async fn run(mut self, mut all_shown: watch::Receiver<bool>) {
+    pub async fn run(mut self, mut all_shown: watch::Receiver<bool>, mut asked: mpsc::Receiver<oneshot::Sender<()>>) {
         if all_shown.wait_for(|shown| *shown).await.is_err() {
             return;
         }
         let clock = self.ctx.clock.clone();
-        let (mut due, mut relieved) = (clock.now(), None);
+        let mut due = clock.now();
         loop {
-            let now = clock.now();
-            let levels = self.levels().await;
-            let is_short = pressure::below(&self.thresholds, &levels).disk;
-            if now >= due {
-                due = now + PERIOD;
-                let result = self.collect(levels.images.or(levels.data), is_short).await;
-                self.tell(result);
-                relieved = is_short.then_some(now);
-            } else if is_short && relieved.is_none_or(|at: Instant| now.since(at) >= AGAIN) {
-                relieved = Some(now);
-                let result = self.collect(None, true).await;
-                self.tell(result);
+            let wait = due.since(clock.now());
+            tokio::select! {
+                Some(done) = asked.recv() => {
+                    let result = self.collect(None, true).await;
+                    self.tell(result);
+                    // Who asked may have ended meanwhile.
+                    let _ = done.send(());
+                }
+                () = clock.sleep(wait) => {
+                    due = clock.now() + PERIOD;
+                    let disk = self.disk().await;
+                    let result = self.collect(disk, false).await;
+                    self.tell(result);
+                }
             }
-            clock.sleep(LOOK).await;
         }
     }
 
@@ -81,12 +96,13 @@ impl Collector {
         }
     }
 
-    async fn levels(&mut self) -> Levels {
+    async fn disk(&mut self) -> Option<Disk> {
         if self.places.images.is_none() {
             self.places.images = self.ctx.runtime.image_folder().await.ok().flatten();
         }
         let places = self.places.clone();
-        blocking(move || places.levels()).await.unwrap_or_default()
+        let levels = blocking(move || places.levels()).await.unwrap_or_default();
+        levels.images.or(levels.data)
     }
 
     /// Looks at all images and removes those that are to go: all that can when the node is short of disk.
@@ -170,7 +186,7 @@ mod tests {
         sim.runtime.pull("old:1", None, None).await.expect("pulled");
         let pods = Pods::new(sim.ctx.clone(), Stage::new(), BTreeMap::new());
         let places = Places { root: "/".into(), data: sim.root.path().into(), images: Some(sim.root.path().into()) };
-        let mut collector = Collector::new(sim.ctx.clone(), pods, Policy::default(), Thresholds::none(), places);
+        let mut collector = Collector::new(sim.ctx.clone(), pods, Policy::default(), places);
         let disk = |available| Some(Disk { capacity: 1000, available, ..Disk::default() });
         assert_eq!(collector.collect(disk(500), false).await, Ok(()));
         assert_eq!(names(&sim).await, ["old:1", "x:1"]);

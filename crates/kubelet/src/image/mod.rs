@@ -7,6 +7,7 @@ pub mod matching;
 pub mod policy;
 pub mod provider;
 pub mod puller;
+pub mod rate;
 pub mod records;
 pub mod reference;
 pub mod verify;

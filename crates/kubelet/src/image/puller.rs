@@ -16,6 +16,7 @@ use tokio::sync::Semaphore;
 use super::credentials::{Credential, Origin};
 use super::policy::{Policy, Step, back_off_message, go_duration};
 use super::provider::Providers;
+use super::rate::{self, Bucket, Rate};
 use super::records::{Begun, Records};
 use super::verify::Verification;
 use super::{credentials, reference};
@@ -86,6 +87,7 @@ pub struct Puller {
     /// How many fetches there are at a time.
     parallel: usize,
     slots: Semaphore,
+    rate: Bucket,
     records: Arc<Records>,
     providers: Option<Providers>,
     busy: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
@@ -96,13 +98,28 @@ impl Puller {
     pub fn new(runtime: Arc<dyn Runtime>, report: Arc<dyn Report>, clock: SharedClock) -> Self {
         let records = Arc::new(Records::in_memory(Verification::default()));
         let (slots, busy) = (Semaphore::new(PARALLEL), Mutex::default());
-        Self { runtime, report, clock, parallel: PARALLEL, slots, records, providers: None, busy }
+        Self {
+            runtime,
+            report,
+            clock,
+            parallel: PARALLEL,
+            slots,
+            rate: Bucket::new(None),
+            records,
+            providers: None,
+            busy,
+        }
     }
 
     /// The same with so many fetches at a time, who fetched what, and plugins that know credentials.
     pub fn with(self, parallel: usize, records: Records, providers: Option<Providers>) -> Self {
         let parallel = parallel.clamp(1, Semaphore::MAX_PERMITS);
         Self { parallel, slots: Semaphore::new(parallel), records: Arc::new(records), providers, ..self }
+    }
+
+    /// The same, no more often than that.
+    pub fn at_rate(self, rate: Option<Rate>) -> Self {
+        Self { rate: Bucket::new(rate), ..self }
     }
 
     /// An image was removed.
@@ -230,12 +247,17 @@ impl Puller {
         let slot = self.slots.acquire().await;
         let begun = self.clock.now();
         let (records, noted) = (self.records.clone(), name.to_owned());
-        let pulled = match blocking(move || records.begin(&noted)).await.and_then(|done| done) {
-            Ok(intent) => self.recorded(intent, self.fetch(wish, name).await).await,
-            Err(error) => {
-                let text = format!("Failed to record image pull intent for container image \"{given}\": {error}");
-                Err(Error::Failed { code: "Internal", message: text })
-            }
+        let pulled = if self.rate.take(begun) {
+            let pulled = match blocking(move || records.begin(&noted)).await.and_then(|done| done) {
+                Ok(intent) => self.recorded(intent, self.fetch(wish, name).await).await,
+                Err(error) => {
+                    let text = format!("Failed to record image pull intent for container image \"{given}\": {error}");
+                    Err(Error::Failed { code: "Internal", message: text })
+                }
+            };
+            pulled.map_err(|error| error.to_string())
+        } else {
+            Err(rate::EXCEEDED.to_owned())
         };
         drop(slot);
         let now = self.clock.now();
@@ -252,7 +274,7 @@ impl Puller {
                 tries.errors.remove(name);
                 Ok(ready(image))
             }
-            Err(error) => {
+            Err(message) => {
                 if !wish.missing_secrets.is_empty() {
                     let text = format!(
                         "Unable to retrieve some image pull secrets ({}); attempting to pull the image may not succeed.",
@@ -260,7 +282,6 @@ impl Puller {
                     );
                     self.report.event(wish.pod, None, Type::Warning, "FailedToRetrieveImagePullSecret", text);
                 }
-                let message = error.to_string();
                 event(Type::Warning, "Failed", format!("Failed to pull image \"{given}\": {message}"));
                 event(Type::Warning, "Failed", "Error: ErrImagePull".into());
                 let mut tries = wish.tries.lock();

@@ -116,6 +116,12 @@ impl Places {
         }
     }
 
+    /// True when images have a disk of their own.
+    pub fn images_are_apart(&self) -> bool {
+        let device = |path: &Path| path.ancestors().find_map(|p| rustix::fs::stat(p).ok()).map(|stat| stat.st_dev);
+        self.images.as_ref().is_some_and(|images| device(images) != device(&self.data))
+    }
+
     fn huge_pages(&self) -> BTreeMap<u64, u64> {
         let mut found = BTreeMap::new();
         let base = self.root.join("sys/kernel/mm/hugepages");

@@ -19,11 +19,12 @@ use stdx::{ClockExt, Rng, SharedClock};
 
 use super::facts::{Machine, Places};
 use super::identity::Identity;
-use super::pressure::{Monitor, Thresholds};
+use super::pressure::Monitor;
 pub use super::register::RegisterError;
 use super::register::{self, Registered};
 use super::runtime_state::{Problem, RuntimeState};
 use super::status::{self, Reserved};
+use super::thresholds::Thresholds;
 use crate::context::blocking;
 use crate::image::policy::go_duration;
 use crate::relist;
@@ -83,7 +84,7 @@ pub struct Parts {
 
 /// The Node of this machine as it would register now: what is known of it without an API server.
 pub fn unregistered(identity: &Identity, settings: &Settings, machine: &Machine, clock: &SharedClock) -> Node {
-    let pressure = Monitor::new(settings.thresholds).observe(&settings.places.levels(), clock.now());
+    let pressure = Monitor::new(settings.thresholds).observe(&settings.places.levels(), clock.now()).pressure;
     let inputs = status::Inputs {
         identity,
         machine,
@@ -308,7 +309,7 @@ impl Keeper {
     fn render(&mut self, old: &NodeStatus, images: Option<&[Image]>) -> (NodeStatus, Vec<&'static str>) {
         let problems = self.problems();
         let Parts { identity, settings, machine, clock, .. } = &self.parts;
-        let pressure = self.monitor.observe(&settings.places.levels(), clock.now());
+        let pressure = self.monitor.observe(&settings.places.levels(), clock.now()).pressure;
         let inputs = status::Inputs {
             identity,
             machine,

@@ -52,7 +52,7 @@ impl Bench {
                 places: places.clone(),
                 reserved: Reserved::default(),
                 // Whatever the machine that runs this test is short of.
-                thresholds: Thresholds::none(),
+                thresholds: crate::node::thresholds::Thresholds::none(),
             },
             machine: places.machine().expect("a machine"),
             client: Client::new(self.server.handler(), "kubelet"),
@@ -69,7 +69,7 @@ impl Bench {
         let (mut keeper, stage) = (self.keeper(), self.stage.clone());
         self.stage.spawn(async move {
             let node = keeper.register().await.expect("registered");
-            keeper.run(node, stage).await;
+            Box::pin(keeper.run(node, stage)).await;
         });
     }
 

@@ -14,6 +14,7 @@ pub mod pressure;
 pub mod register;
 pub mod runtime_state;
 pub mod status;
+pub mod thresholds;
 
 pub use identity::Identity;
 

@@ -16,8 +16,9 @@ use serde_json::{Map, Value, json};
 
 use super::facts::Machine;
 use super::identity::Identity;
-use super::pressure::{Bound, Pressure, Thresholds};
+use super::pressure::Pressure;
 use super::runtime_state::{Problem, join};
+use super::thresholds::{Signal, Thresholds};
 use crate::runtime::{Handler, Health, Image};
 
 #[expect(clippy::expect_used, reason = "the table of types is part of the program; a test reads it")]
@@ -88,11 +89,11 @@ fn addresses(inputs: &Inputs<'_>) -> Vec<NodeAddress> {
     all
 }
 
-fn binary(bytes: u64) -> Quantity {
+pub(crate) fn binary(bytes: u64) -> Quantity {
     Quantity::from_value(i64::try_from(bytes).unwrap_or(i64::MAX), Format::Binary)
 }
 
-fn count(number: u64) -> Quantity {
+pub(crate) fn count(number: u64) -> Quantity {
     Quantity::from_value(i64::try_from(number).unwrap_or(i64::MAX), Format::Decimal)
 }
 
@@ -122,11 +123,11 @@ pub fn allocatable(inputs: &Inputs<'_>) -> BTreeMap<String, Quantity> {
     let milli = machine.cpus.saturating_mul(1000).saturating_sub(reserved.milli_cpu);
     all.insert("cpu".into(), Quantity::from_milli(i64::try_from(milli).unwrap_or(i64::MAX), Format::Decimal));
     let huge: u64 = machine.huge_pages.values().sum();
-    let held = |bound: Option<Bound>, all: u64| bound.map_or(0, |b| b.of(all));
-    let free = held(inputs.thresholds.memory_available, machine.memory);
+    let held = |signal, all: u64| inputs.thresholds.hard.get(signal).map_or(0, |b| b.of(all));
+    let free = held(Signal::Memory, machine.memory);
     let kept = reserved.memory.saturating_add(free).saturating_add(huge);
     all.insert("memory".into(), binary(machine.memory.saturating_sub(kept)));
-    let free = held(inputs.thresholds.data_available, machine.storage);
+    let free = held(Signal::Data, machine.storage);
     let kept = reserved.storage.saturating_add(free);
     all.insert("ephemeral-storage".into(), count(machine.storage.saturating_sub(kept)));
     all

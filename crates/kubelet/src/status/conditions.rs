@@ -3,7 +3,6 @@
 use api::types::core::v1::{ContainerStatus, PodCondition, PodStatus};
 
 use crate::pod::{BoundPod, is_restartable_init};
-use crate::preempt;
 use crate::resize::told;
 use crate::runtime::PodState;
 use crate::sync::lifecycle::Cause;
@@ -20,11 +19,9 @@ pub const DISRUPTION_TARGET: &str = "DisruptionTarget";
 
 /// What is said of a pod that ends for others.
 pub fn disruption(cause: &Cause) -> Option<PodCondition> {
-    (cause.reason == preempt::REASON).then(|| PodCondition {
-        reason: Some("TerminationByKubelet".into()),
-        message: Some("Pod was preempted by Kubelet to accommodate a critical pod.".into()),
-        ..is(DISRUPTION_TARGET)
-    })
+    let message = cause.disruption.clone()?;
+    let reason = Some("TerminationByKubelet".into());
+    Some(PodCondition { reason, message: Some(message), ..is(DISRUPTION_TARGET) })
 }
 
 /// The conditions that only a kubelet writes.

@@ -131,7 +131,7 @@ fn an_end_is_told_when_nothing_runs() {
     assert_eq!(case.line(), line("Running"));
     case.life = Phase::Terminated { cause: None };
     assert_eq!(case.line(), line("Failed"));
-    let cause = Some(Cause { reason: "Evicted".into(), message: "m".into() });
+    let cause = Some(Cause { reason: "Evicted".into(), message: "m".into(), disruption: None });
     case.life = Phase::Terminating { grace: 1, cause: cause.clone() };
     let status = case.status();
     assert_eq!((status.phase.as_deref(), status.reason), (Some("Running"), None));
@@ -182,7 +182,7 @@ fn a_terminated_pod_has_only_ends() {
     assert_eq!(case.line(), "Failed ready=False a:Completed=0-0 b:ContainerStatusUnknown=137-0");
     case.seen.containers.push(container(&pod, "b", Exited, 0));
     assert_eq!(case.line(), "Succeeded ready=False a:Completed=0-0 b:Completed=0-0");
-    let cause = Cause { reason: "DeadlineExceeded".into(), message: "too long".into() };
+    let cause = Cause { reason: "DeadlineExceeded".into(), message: "too long".into(), disruption: None };
     case.life = Phase::Terminated { cause: Some(cause) };
     let status = case.status();
     assert_eq!(status.phase.as_deref(), Some("Failed"));
@@ -243,7 +243,9 @@ fn a_refused_pod_says_why_and_nothing_else() {
     let mut case = Case::new(&pod, vec![]);
     case.seen = PodState::default();
     let message = "Pod was rejected: Node didn't have enough resource: cpu, requested: 1, used: 1, capacity: 1";
-    case.life = Phase::Terminated { cause: Some(Cause { reason: "OutOfcpu".into(), message: message.into() }) };
+    case.life = Phase::Terminated {
+        cause: Some(Cause { reason: "OutOfcpu".into(), message: message.into(), disruption: None }),
+    };
     let status = case.status();
     assert_eq!(status.phase.as_deref(), Some("Failed"));
     assert_eq!(status.reason.as_deref(), Some("OutOfcpu"));

@@ -32,10 +32,12 @@ pub enum Phase {
 }
 
 /// Why the node itself ended or refused a pod: its phase becomes Failed with this.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cause {
     pub reason: String,
     pub message: String,
+    /// Of a pod that ends for others: what its condition DisruptionTarget says.
+    pub disruption: Option<String>,
 }
 
 /// What the machine looks at.
@@ -138,7 +140,7 @@ mod tests {
 
     #[test]
     fn a_rejection_counts_only_while_nothing_runs() {
-        let cause = Cause { reason: "OutOfcpu".into(), message: "m".into() };
+        let cause = Cause { reason: "OutOfcpu".into(), message: "m".into(), disruption: None };
         let rejected = Facts { rejected: Some(cause.clone()), may_run: false, ..facts() };
         assert_eq!(Phase::Running.next(&rejected), Phase::Terminated { cause: Some(cause.clone()) });
         assert_eq!(Phase::Running.next(&Facts { may_run: true, ..rejected }), Phase::Running);

@@ -34,7 +34,16 @@ pub fn check(args: &Up, clock: &SharedClock) -> Result<()> {
     }
     let plugin_folders = if own_runtime { PLUGIN_FOLDERS.to_vec() } else { Vec::new() };
     let runtime_endpoint = args.container_runtime_endpoint.clone().filter(|_| node);
-    let wanted = Wanted { programs, plugin_folders, ports, nftables: proxy, containers: own_runtime, runtime_endpoint };
+    let pod_network = own_runtime.then(|| (super::run::first_range(args), args.roots.layout().cni_state()));
+    let wanted = Wanted {
+        programs,
+        plugin_folders,
+        ports,
+        nftables: proxy,
+        containers: own_runtime,
+        runtime_endpoint,
+        pod_network,
+    };
     // No further thread: this process may only be there to start another one.
     let asking = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut problems = judge(&asking.block_on(look(&wanted, &path(), clock)));

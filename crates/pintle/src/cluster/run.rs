@@ -24,7 +24,7 @@ use host::containerd::{self, Started};
 use host::journal::{Journal, Mutation};
 use host::layout::Layout;
 use host::process::ProcessId;
-use host::{cni, preflight, reset, supervisor, sysctl};
+use host::{cni, port_maps, preflight, reset, supervisor, sysctl};
 use kinds::kind::ClusterOptions;
 use net::conntrack::Conntrack;
 use net::iptables::Tools;
@@ -66,12 +66,19 @@ pub struct Cluster {
     serving: Stage,
 }
 
+/// How long a thread for blocking work waits for more of it.
+const IDLE_THREAD: Duration = Duration::from_secs(1);
+
 impl Cluster {
     /// Starts the cluster, waits for SIGTERM or SIGINT, stops it.
     pub fn run_to_end(args: Up, clock: SharedClock) -> Result<()> {
         logging::start(args.v);
         check(&args, &clock)?;
-        let threads = |name: &str| Builder::new_multi_thread().worker_threads(2).thread_name(name).enable_all().build();
+        // Each thread that has blocking work keeps half a megabyte of memory to itself until it ends.
+        let threads = |name: &str| {
+            let mut builder = Builder::new_multi_thread();
+            builder.worker_threads(2).thread_name(name).thread_keep_alive(IDLE_THREAD).enable_all().build()
+        };
         let control: Runtime = threads("pintle")?;
         let node: Runtime = threads("pintle-node")?;
         let handle = node.handle().clone();
@@ -222,6 +229,8 @@ impl Cluster {
         endpoint: &str,
     ) -> Result<()> {
         let client = self.client(identities::node(name), "kubelet");
+        // There is no file of the kubelet's own: flags say everything.
+        let file = kubelet::config::FileConfig::default();
         let options = kubelet::Options {
             node_name: name.to_owned(),
             node_ips: vec![address.to_string()],
@@ -231,13 +240,16 @@ impl Cluster {
             address: Some(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), KUBELET_PORT)),
             serving: Some(identities.kubelet_server(name, address)?),
             client_ca: Some(identities.client_trust()?),
-            thresholds: self.args.eviction_hard,
+            thresholds: self.args.evictions.thresholds(self.args.eviction_hard, &file)?,
             static_pods: kubelet::static_pods::Options {
                 path: Some(self.args.manifests(&self.layout)),
                 ..kubelet::static_pods::Options::default()
             },
             version: VERSION.to_owned(),
-            images: self.args.images.options(&kubelet::config::FileConfig::default(), IMAGES_STAY)?,
+            images: self
+                .args
+                .images
+                .options(&file, kubelet::ImageOptions { collection: IMAGES_STAY, ..Default::default() })?,
             ..kubelet::Options::default()
         };
         let (clock, rng, stage) = (self.clock.clone(), self.rng.clone(), self.components.clone());
@@ -374,6 +386,11 @@ fn prepare_host(layout: &Layout, args: &Up) -> Result<Journal> {
         let shared = reset::below_hierarchies(&path)?.iter().any(|p| p.exists());
         journal.record(if shared { Mutation::SharedCgroup { path } } else { Mutation::Cgroup { path } })?;
         if args.container_runtime_endpoint.is_none() {
+            if !journal.entries().iter().any(|entry| matches!(entry, Mutation::PortMaps { .. })) {
+                for (family, has_table) in port_maps::untouched().context("the rules of host ports")? {
+                    journal.record(Mutation::PortMaps { family: family.name.into(), table: !has_table })?;
+                }
+            }
             cni::write(&layout.cni_config(), &cni::render(first_range(args), &layout.cni_state()))?;
         }
     }
@@ -387,7 +404,7 @@ fn prepare_host(layout: &Layout, args: &Up) -> Result<Journal> {
 
 /// The pod range of the only node: the first /24 of the cluster's range, which is what the node
 /// controller gives to the first node.
-fn first_range(args: &Up) -> ipnet::IpNet {
+pub(super) fn first_range(args: &Up) -> ipnet::IpNet {
     let cluster = args.cluster_cidr;
     let prefix = if cluster.addr().is_ipv4() { 24 } else { 64 };
     cluster.subnets(prefix).ok().and_then(|mut all| all.next()).unwrap_or(cluster)

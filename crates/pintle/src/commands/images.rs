@@ -7,6 +7,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 use kubelet::config::FileConfig;
 use kubelet::image::collect::Policy;
+use kubelet::image::rate::Rate;
 use kubelet::image::verify::Verification;
 
 /// How images are fetched, who may use them, when they go.
@@ -18,6 +19,12 @@ pub struct Images {
     /// Images fetched at a time [default: 5].
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1000))]
     max_parallel_image_pulls: Option<u32>,
+    /// Images fetched in a second; 0 is any number [default: 5, of `up` 0].
+    #[arg(long, value_name = "COUNT")]
+    registry_qps: Option<u32>,
+    /// Images fetched at once after a pause, where there is a limit [default: 10].
+    #[arg(long, value_name = "COUNT")]
+    registry_burst: Option<u32>,
     /// Plugins that know credentials for images: a CredentialProviderConfig, or a folder of them.
     #[arg(long, value_name = "PATH", requires = "image_credential_provider_bin_dir")]
     image_credential_provider_config: Option<PathBuf>,
@@ -45,9 +52,9 @@ pub struct Images {
 }
 
 impl Images {
-    /// As the kubelet takes them: what a flag does not say, `file` does, and for when images go else `usual`.
-    pub fn options(&self, file: &FileConfig, usual: Policy) -> Result<kubelet::ImageOptions> {
-        let defaults = kubelet::ImageOptions::default();
+    /// As the kubelet takes them: what a flag does not say, `file` does, and else `defaults`.
+    pub fn options(&self, file: &FileConfig, defaults: kubelet::ImageOptions) -> Result<kubelet::ImageOptions> {
+        let usual = defaults.collection;
         let listed = match self.preloaded_images_verification_allowlist.as_slice() {
             [] => &file.image_verification_allowlist,
             given => given,
@@ -77,6 +84,11 @@ impl Images {
             max_age: file.image_maximum_age,
         };
         collection.check().map_err(anyhow::Error::msg)?;
-        Ok(kubelet::ImageOptions { parallel, verification, providers, collection })
+        let per_second = self.registry_qps.or(file.registry_pull_qps);
+        let rate = Rate {
+            per_second: per_second.or(defaults.rate.map(|r| r.per_second)).unwrap_or(0),
+            burst: self.registry_burst.or(file.registry_burst).unwrap_or(Rate::USUAL.burst),
+        };
+        Ok(kubelet::ImageOptions { parallel, verification, providers, collection, rate: rate.limited() })
     }
 }

@@ -8,8 +8,8 @@ use anyhow::{Result, bail};
 use clap::Args;
 use kubelet::cgroup::Driver;
 use kubelet::config::FileConfig;
-use kubelet::image::collect::Policy;
-use kubelet::node::pressure::Thresholds;
+use kubelet::image::rate::Rate;
+use kubelet::node::thresholds::Bounds;
 use kubelet::static_pods::{self, url::Url};
 use stdx::{Rng, SharedClock};
 use transport::files::FileIdentity;
@@ -110,10 +110,13 @@ pub struct Kubelet {
     /// Kernel settings pods may have beside the safe ones (comma separated; `*` at the end: any).
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     allowed_unsafe_sysctls: Vec<String>,
-    /// Below what the node reports pressure, e.g. `memory.available<100Mi,nodefs.available<10%`; what
-    /// is not named is not watched. Upstream's defaults unless given.
-    #[arg(long, value_name = "SIGNAL<AMOUNT", value_parser = Thresholds::parse)]
-    eviction_hard: Option<Thresholds>,
+    /// Below what the node reports pressure and evicts pods at once, e.g.
+    /// `memory.available<100Mi,nodefs.available<10%`; what is not named is not watched. Upstream's defaults
+    /// unless given.
+    #[arg(long, value_name = "SIGNAL<AMOUNT", value_parser = Bounds::limits)]
+    eviction_hard: Option<Bounds>,
+    #[command(flatten)]
+    evictions: super::evictions::Evictions,
     #[command(flatten)]
     images: super::images::Images,
 }
@@ -206,12 +209,13 @@ fn options(args: &Kubelet, file: &FileConfig, clock: &SharedClock) -> Result<kub
             args.container_log_max_files.map(usize::from).or(file.container_log_max_files).unwrap_or(log_files),
         ),
         allowed_unsafe_sysctls: list(&args.allowed_unsafe_sysctls, &file.allowed_unsafe_sysctls),
-        thresholds: Thresholds {
-            transition: file.eviction_pressure_transition_period.unwrap_or(defaults.thresholds.transition),
-            ..args.eviction_hard.or(file.eviction_hard).unwrap_or(defaults.thresholds)
-        },
+        thresholds: args
+            .evictions
+            .thresholds(args.eviction_hard.or(file.eviction_hard).unwrap_or(defaults.thresholds.hard), file)?,
         node_logs: defaults.node_logs.filter(|_| file.system_log_handler.unwrap_or(true)),
-        images: args.images.options(file, Policy::default())?,
+        images: args
+            .images
+            .options(file, kubelet::ImageOptions { rate: Some(Rate::USUAL), ..defaults.images.clone() })?,
         static_pods,
         version: VERSION.to_owned(),
         max_container_restart_period: file
@@ -225,6 +229,7 @@ fn options(args: &Kubelet, file: &FileConfig, clock: &SharedClock) -> Result<kub
 mod tests {
     use super::*;
     use clap::Parser;
+    use kubelet::node::thresholds::{Bound, Signal, Thresholds};
 
     #[derive(Parser)]
     struct Line {
@@ -245,7 +250,7 @@ mod tests {
         let flag = "--eviction-hard=memory.available<200Mi";
         let parsed = |text: &str, seconds| Thresholds {
             transition: Duration::from_secs(seconds),
-            ..Thresholds::parse(text).expect("thresholds")
+            ..Thresholds::hard(Bounds::limits(text).expect("bounds"))
         };
         assert_eq!(of(&[flag], file).thresholds, parsed("memory.available<200Mi", 30));
         assert_eq!(of(&[], file).thresholds, parsed("memory.available<1Gi", 30));
@@ -254,6 +259,21 @@ mod tests {
         assert_eq!(of(&[], "").thresholds, usual);
         let only = of(&[], "evictionPressureTransitionPeriod: 30s").thresholds;
         assert_eq!(only, Thresholds { transition: Duration::from_secs(30), ..usual });
+    }
+
+    #[test]
+    fn what_is_soft_is_taken_from_flags_and_file() {
+        let file = "evictionSoft: {memory.available: 1Gi}\nevictionSoftGracePeriod: {memory.available: 1m}\n\
+                    evictionMaxPodGracePeriod: 20\nevictionMinimumReclaim: {memory.available: 1Mi}\nregistryPullQPS: 0\n";
+        let found = of(&["--eviction-soft-grace-period=memory.available=30s"], file);
+        let soft = found.thresholds;
+        assert_eq!(soft.soft, Bounds::limits("memory.available<1Gi").expect("bounds"));
+        assert_eq!(soft.soft_grace.get(Signal::Memory), Some(Duration::from_secs(30)));
+        assert_eq!((soft.max_pod_grace, soft.reclaim.get(Signal::Memory)), (20, Some(Bound::Amount(1 << 20))));
+        assert_eq!(found.images.rate, None);
+        let rate = |flags: &[&str]| of(flags, "registryBurst: 7").images.rate;
+        assert_eq!(rate(&[]), Some(Rate { per_second: 5, burst: 7 }));
+        assert_eq!(rate(&["--registry-qps=1", "--registry-burst=2"]), Some(Rate { per_second: 1, burst: 2 }));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! One file per subcommand. Components that run alone take upstream's flag names.
 
 pub mod down;
+pub mod evictions;
 pub mod images;
 pub mod kube_apiserver;
 pub mod kube_controller_manager;

@@ -15,7 +15,7 @@ use host::layout::Layout;
 use host::process::{self, ProcessId};
 use ipnet::IpNet;
 use kubelet::image::collect::Policy;
-use kubelet::node::pressure::Thresholds;
+use kubelet::node::thresholds::Bounds;
 use stdx::SharedClock;
 
 use crate::cluster::run::Cluster;
@@ -69,10 +69,12 @@ pub struct Up {
     /// The Node's address; that of the default route unless set.
     #[arg(long, value_name = "IP")]
     pub node_ip: Option<IpAddr>,
-    /// Below what the node reports pressure and takes no new pods. Unlike upstream's shares of the
+    /// Below what the node reports pressure, takes no new pods and evicts others. Unlike upstream's shares of the
     /// disk, these amounts suit a laptop whose disk is nearly full.
-    #[arg(long, value_name = "SIGNAL<AMOUNT", value_parser = Thresholds::parse, default_value = EVICTION_HARD)]
-    pub eviction_hard: Thresholds,
+    #[arg(long, value_name = "SIGNAL<AMOUNT", value_parser = Bounds::limits, default_value = EVICTION_HARD)]
+    pub eviction_hard: Bounds,
+    #[command(flatten)]
+    pub evictions: super::evictions::Evictions,
     /// A folder of manifests of static pods, or one manifest [default: manifests in the folder of the
     /// configuration].
     #[arg(long, value_name = "PATH")]
@@ -192,7 +194,11 @@ mod tests {
     fn images_stay_on_a_laptop_that_is_nearly_full() {
         let to_free = |flags: &[&str]| {
             let line = Line::parse_from(["up"].iter().chain(flags));
-            let images = line.up.images.options(&kubelet::config::FileConfig::default(), IMAGES_STAY).expect("options");
+            let images = line
+                .up
+                .images
+                .options(&Default::default(), kubelet::ImageOptions { collection: IMAGES_STAY, ..Default::default() })
+                .expect("options");
             let disk = Disk { capacity: 1000, available: 10, ..Disk::default() };
             collect::usage(&disk, &images.collection).expect("known").to_free
         };

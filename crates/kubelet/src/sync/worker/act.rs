@@ -28,7 +28,7 @@ impl Worker {
         let spec_grace = self.pod.spec().termination_grace_period_seconds.unwrap_or(30);
         let overdue = self.deadline.is_some_and(|at| self.ctx.clock.now() >= at).then(|| {
             let message = "Pod was active on the node longer than the specified deadline";
-            (Cause { reason: "DeadlineExceeded".into(), message: message.into() }, spec_grace)
+            (Cause { reason: "DeadlineExceeded".into(), message: message.into(), disruption: None }, spec_grace)
         });
         let facts = Facts {
             deleted,

@@ -52,6 +52,8 @@ pub struct View {
     pub pod: Arc<BoundPod>,
     pub seen: Arc<PodState>,
     pub status: Arc<PodStatus>,
+    /// `seen` is what the runtime said at least once.
+    pub looked: bool,
 }
 
 type Work<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -161,7 +163,7 @@ impl Worker {
     ) -> (Self, watch::Receiver<View>, Arc<Mailbox>) {
         let seen = Arc::new(PodState::default());
         let known = pod.status().clone();
-        let first = View { pod: pod.clone(), seen: seen.clone(), status: Arc::new(known.clone()) };
+        let first = View { pod: pod.clone(), seen: seen.clone(), status: Arc::new(known.clone()), looked: false };
         let (view, receiver) = watch::channel(first);
         let mail = Arc::new(Mailbox::default());
         let deadline = act::deadline(&ctx, &pod);
@@ -472,7 +474,12 @@ impl Worker {
                 || !Arc::ptr_eq(&view.pod, &self.pod)
                 || *view.status != self.status;
             if changed {
-                *view = View { pod: self.pod.clone(), seen: self.seen.clone(), status: Arc::new(self.status.clone()) };
+                *view = View {
+                    pod: self.pod.clone(),
+                    seen: self.seen.clone(),
+                    status: Arc::new(self.status.clone()),
+                    looked: self.looked,
+                };
             }
             changed
         });
