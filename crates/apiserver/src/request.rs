@@ -60,7 +60,11 @@ pub fn parse(method: &Method, path: &str, query: &Query) -> status::Result<Reque
     let trimmed = path.strip_prefix('/').unwrap_or(&path);
     let trimmed = trimmed.strip_suffix('/').unwrap_or(trimmed);
     let mut parts: &[&str] = &trimmed.split('/').collect::<Vec<_>>();
-    if parts.len() > 1 && parts.iter().any(|p| matches!(*p, "" | "." | "..")) || matches!(parts, ["." | ".."]) {
+    // What lies behind a proxy is another server's, which may have empty parts.
+    let own = own_parts(parts);
+    if parts.len() > 1 && parts.iter().enumerate().any(|(i, p)| matches!(*p, "." | "..") || (p.is_empty() && i < own))
+        || matches!(parts, ["." | ".."])
+    {
         return Err(Status::no_such_path());
     }
     match parts {
@@ -121,6 +125,15 @@ pub fn parse(method: &Method, path: &str, query: &Query) -> status::Result<Reque
     Ok(info)
 }
 
+/// How many of the parts are this server's own: those up to the subresource `proxy`, or all.
+fn own_parts(parts: &[&str]) -> usize {
+    match parts {
+        ["api", _, "namespaces", _, "pods" | "services", _, "proxy", ..] => 7,
+        ["api", _, "nodes", _, "proxy", ..] => 5,
+        all => all.len(),
+    }
+}
+
 /// The name that `fieldSelector=metadata.name=X` asks for, so that authorization can know it. It is read
 /// by the parser that the verb uses: what is authorized is what is selected. A selector that is wrong is
 /// refused later, by the verb.
@@ -147,6 +160,13 @@ pub struct Query {
 }
 
 impl Query {
+    /// Is there a value of this key that is no text? Whoever would do something else without it must not go on.
+    pub fn has_unreadable(text: &str, key: &str) -> bool {
+        let field = |s: &str| decode(&s.replace('+', " "));
+        let mut pairs = text.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+        pairs.any(|(name, value)| field(name).is_some_and(|name| name == key) && field(value).is_none())
+    }
+
     /// Reads what follows the `?`.
     pub fn parse(text: &str) -> Self {
         let field = |s: &str| decode(&s.replace('+', " "));
@@ -244,6 +264,8 @@ mod tests {
             ("POST", "/api/v1/namespaces/a/pods/b/binding", "create /v1 pods/binding ns=a name=b"),
             ("GET", "/api/v1/namespaces/a/pods/b/log?follow=1", "get /v1 pods/log ns=a name=b"),
             ("GET", "/api/v1/namespaces/a/pods/b/proxy/x/y", "get /v1 pods/proxy ns=a name=b"),
+            ("GET", "/api/v1/namespaces/a/services/b/proxy/probe/http://x/", "get /v1 services/proxy ns=a name=b"),
+            ("GET", "/api/v1/nodes/b/proxy//x", "get /v1 nodes/proxy ns= name=b"),
             ("GET", "/api/v1/namespaces/a/pods/b/log/c", "get /v1 pods/log ns=a name=b …"),
             ("DELETE", "/api/v1/namespaces/a/pods/b", "delete /v1 pods ns=a name=b"),
             ("DELETE", "/api/v1/namespaces/a/pods", "deletecollection /v1 pods ns=a name="),

@@ -447,3 +447,43 @@ async fn cve_2022_3294_a_nodes_address_is_not_its_identity() {
     }
     assert!(world.heads.try_recv().is_err(), "it was told something");
 }
+
+/// Whoever may write slices leads nobody to what is no pod of the namespace, whatever a slice says.
+#[tokio::test]
+async fn a_slice_that_lies_leads_nowhere() {
+    let mut world = world("n1").await;
+    let root = world.server.root.clone();
+    let service =
+        json!({"metadata": {"name": "liar"}, "spec": {"ports": [{"name": "http", "port": 80, "targetPort": 8080}]}});
+    root.post(&format!("{SPACE}/services"), &service).await.ok();
+    let slice = json!({"metadata": {"name": "liar-1", "labels": {"kubernetes.io/service-name": "liar"}},
+        "addressType": "IPv4", "ports": [{"name": "http", "port": 8080}], "endpoints": [
+            {"addresses": ["10.0.0.7"], "targetRef": {"kind": "Pod", "name": "p", "namespace": "default"}},
+            {"addresses": ["10.9.9.9"], "targetRef": {"kind": "Pod", "name": "nobody", "namespace": "default"}},
+            {"addresses": ["10.9.9.9"], "targetRef": {"kind": "Pod", "name": "p", "namespace": "kube-system"}}]});
+    let slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
+    root.post(slices, &slice).await.ok();
+    let path = format!("{SPACE}/services/liar:80/proxy/");
+    let answer = root.get(&path).await;
+    let told = answer.json()["message"].as_str().unwrap_or_default().to_owned();
+    assert_eq!((answer.code, told.as_str()), (503, "no endpoints available for service \"liar\""));
+    assert!(!world.dialled.lock().iter().any(|address| address.contains("10.0.0.7")));
+    // One that is right is found among them, every time.
+    let right = json!({"metadata": {"name": "liar-2", "labels": {"kubernetes.io/service-name": "liar"}},
+        "addressType": "IPv4", "ports": [{"name": "http", "port": 8080}], "endpoints": [
+            {"addresses": ["10.9.9.9"], "targetRef": {"kind": "Pod", "name": "p", "namespace": "default"}}]});
+    root.post(slices, &right).await.ok();
+    for _ in 0..10 {
+        assert_eq!(root.get(&path).await.code, 200);
+        world.heads.recv().await.expect("asked");
+    }
+}
+
+#[tokio::test]
+async fn a_command_with_a_word_that_is_no_text_is_not_run_without_it() {
+    let mut world = world("n1").await;
+    let path = format!("{SPACE}/pods/p/exec?command=find&command=%FF&command=-delete&stdout=1");
+    let (answer, _) = world.raw(&admin(), "POST", &path, SPDY).await;
+    assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+    assert!(world.heads.try_recv().is_err(), "the kubelet was asked");
+}

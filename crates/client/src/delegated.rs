@@ -12,14 +12,20 @@ use k8s_openapi::api::authorization::v1::{
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use sha2::{Digest, Sha256};
 use stdx::SharedClock;
 use stdx::clock::Instant;
+use tokio::sync::Semaphore;
 
 use crate::client::{Call, Client};
 use crate::error::{Error, Result};
 
 /// Answers remembered at a time, of each sort; at the bound all are forgotten.
 const CAPACITY: usize = 4096;
+/// Bytes of a token that anybody is asked about.
+const LONGEST_TOKEN: usize = 16 * 1024;
+/// Tokens that are asked about at once.
+const ASKING: usize = 8;
 
 /// Who a request comes from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -83,22 +89,31 @@ pub struct Delegate {
     clock: SharedClock,
     times: Times,
     audiences: Vec<String>,
-    tokens: Remembered<String, Option<User>>,
+    /// By a digest: tokens are secrets, and as long as whoever asks likes.
+    tokens: Remembered<[u8; 32], Option<User>>,
     wishes: Remembered<(User, Wish), bool>,
+    asking: Semaphore,
 }
 
 impl Delegate {
     /// A delegate with upstream's times. Empty audiences mean those of the API server.
     pub fn new(client: Client, audiences: Vec<String>, times: Times, clock: SharedClock) -> Self {
-        Self { client, clock, times, audiences, tokens: Remembered::new(), wishes: Remembered::new() }
+        let asking = Semaphore::new(ASKING);
+        Self { client, clock, times, audiences, tokens: Remembered::new(), wishes: Remembered::new(), asking }
     }
 
     /// Whose token this is; `None` when the server does not know it.
     pub async fn authenticate(&self, token: &str) -> Result<Option<User>> {
         let now = self.clock.now();
-        if let Some(known) = self.tokens.get(&token.to_owned(), now) {
+        if token.len() > LONGEST_TOKEN {
+            return Ok(None);
+        }
+        let key: [u8; 32] = Sha256::digest(token).into();
+        if let Some(known) = self.tokens.get(&key, now) {
             return Ok(known);
         }
+        // Strangers with ever new tokens do not take the API server's time from all else that this asks.
+        let _asking = self.asking.acquire().await;
         let review = TokenReview {
             spec: TokenReviewSpec {
                 token: token.to_owned(),
@@ -116,7 +131,7 @@ impl Delegate {
         });
         // An unknown token may become known; it is remembered for a moment only.
         let keep = if user.is_some() { self.times.token } else { self.times.token.min(Duration::from_secs(5)) };
-        self.tokens.put(token.to_owned(), user.clone(), now + keep, now);
+        self.tokens.put(key, user.clone(), now + keep, now);
         Ok(user)
     }
 

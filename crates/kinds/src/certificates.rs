@@ -105,14 +105,15 @@ impl Request {
         }
         let info = &request.certification_request_info;
         let organizations = info.subject.iter_organization().filter_map(|name| name.as_str().ok());
-        let mut names = info.subject.iter_common_name().filter_map(|name| name.as_str().ok());
+        // Of several the last counts, as for Go.
+        let name = info.subject.iter_common_name().last().and_then(|name| name.as_str().ok());
         let unproven = request.verify_signature().err().map(|error| match error {
             X509Error::SignatureVerificationError => failure(&info.subject_pki),
             _ => "x509: cannot verify signature: algorithm unimplemented",
         });
         Ok(Self {
             organizations: organizations.map(str::to_owned).collect(),
-            common_name: names.next().unwrap_or_default().to_owned(),
+            common_name: name.unwrap_or_default().to_owned(),
             unproven,
             key: info.subject_pki.raw.to_vec(),
             odd_key: odd_key(&info.subject_pki),

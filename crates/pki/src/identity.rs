@@ -115,7 +115,7 @@ impl Facts {
         let (_, cert) = X509Certificate::from_der(der).map_err(|e| bad(&e))?;
         let text = |v: &x509_parser::x509::AttributeTypeAndValue| v.as_str().unwrap_or_default().to_owned();
         let mut facts = Self {
-            common_name: cert.subject().iter_common_name().next().map(text).unwrap_or_default(),
+            common_name: cert.subject().iter_common_name().last().map(text).unwrap_or_default(),
             organizations: cert.subject().iter_organization().map(text).collect(),
             names: BTreeSet::new(),
             addresses: BTreeSet::new(),

@@ -24,6 +24,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::files::FileIdentity;
+use crate::serve::keep_alive;
 use crate::time::HyperTimer;
 use crate::trust::Trust;
 use crate::{Body, Error, Handler, Request, Responding};
@@ -183,7 +184,7 @@ impl tower_service::Service<Uri> for Connector {
         Box::pin(async move {
             let connect = async {
                 let stream = TcpStream::connect(&*address).await?;
-                stream.set_nodelay(true)?;
+                keep_alive(&stream)?;
                 TlsConnector::from(tls).connect(name, BufReader::with_capacity(AT_ONCE, stream)).await
             };
             let late =

@@ -23,6 +23,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use crate::dial::chain;
+use crate::serve::keep_alive;
 use crate::splice::{self, Patience};
 use crate::websocket::Takeover;
 use crate::{Error, Request, Response};
@@ -71,7 +72,7 @@ pub async fn connect(
     let failed = |error: io::Error| Error::Connect(format!("dial tcp {address}: {}", go(&error)));
     let connecting = async {
         let stream = dialer.dial(address).await.map_err(failed)?;
-        stream.set_nodelay(true).map_err(failed)?;
+        keep_alive(&stream).map_err(failed)?;
         let Some(Secure { config, server_name }) = secure else { return Ok(Box::new(stream) as Box<dyn Io>) };
         let name = ServerName::try_from(server_name.to_owned())
             .map_err(|error| Error::Invalid(format!("{server_name}: {error}")))?;

@@ -150,9 +150,9 @@ async fn accept(
     Ok((stream, address, slot))
 }
 
-/// A client whose host has vanished without a word is noticed within two minutes, whatever is spoken: what has
-/// been upgraded may rightly be silent for hours.
-fn keep_alive(stream: &TcpStream) -> std::io::Result<()> {
+/// An end whose host has vanished without a word is noticed within two minutes, whatever is spoken: what has
+/// been upgraded, or follows a log, may rightly be silent for hours.
+pub(crate) fn keep_alive(stream: &TcpStream) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     sockopt::set_tcp_keepidle(stream, Duration::from_secs(60))?;
     sockopt::set_tcp_keepintvl(stream, Duration::from_secs(15))?;

@@ -106,7 +106,7 @@ fn verb(method: &Method) -> &'static str {
 fn subject(der: &[u8]) -> Option<User> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let subject = certificate.subject();
-    let name = subject.iter_common_name().next()?.as_str().ok()?.to_owned();
+    let name = subject.iter_common_name().last()?.as_str().ok()?.to_owned();
     let groups = subject.iter_organization().filter_map(|o| o.as_str().ok().map(str::to_owned));
     let mut groups: Vec<String> = groups.collect();
     groups.push("system:authenticated".into());

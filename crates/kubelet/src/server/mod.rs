@@ -125,6 +125,14 @@ pub fn query(text: Option<&str>) -> Vec<(String, String)> {
         .collect()
 }
 
+/// Is there a parameter of this name that is no text? A command without one of its words is another command.
+pub fn has_unreadable(text: Option<&str>, name: &str) -> bool {
+    let mut pairs = text.unwrap_or_default().split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    pairs.any(|(key, value)| {
+        decode(&key.replace('+', " ")).is_some_and(|key| key == name) && decode(&value.replace('+', " ")).is_none()
+    })
+}
+
 /// A short answer in plain text.
 pub fn text(status: StatusCode, text: impl Into<String>) -> Response {
     let mut response = Response::new(transport::full(text.into()));

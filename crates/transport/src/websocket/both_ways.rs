@@ -14,6 +14,7 @@ use hyper_util::rt::TokioIo;
 use stdx::{ClockExt, SharedClock};
 use tokio::sync::Mutex;
 use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::error::CapacityError;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Error, Message};
@@ -21,8 +22,9 @@ use tokio_tungstenite::tungstenite::{Error, Message};
 use super::{Kept, Said, Takeover};
 use crate::once::Io;
 
-/// The longest message that is heard, however many frames it comes in.
-pub const LONGEST: usize = 4 << 20;
+/// The longest message that is heard, however many frames it comes in: upstream's, for clients that say a whole
+/// file in one.
+pub const LONGEST: usize = 32 << 20;
 /// Read at once.
 const AT_ONCE: usize = 8 * 1024;
 /// How often a client that says nothing is asked whether it is still there; one that has not answered by the
@@ -40,12 +42,29 @@ type Socket = WebSocketStream<Box<dyn Io>>;
 #[error("the WebSocket is closed")]
 pub struct Gone;
 
+/// Why nothing more is heard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Deaf {
+    #[error("the WebSocket is closed")]
+    Gone,
+    #[error("a message is longer than {LONGEST} bytes")]
+    TooLong,
+}
+
+impl From<Gone> for Deaf {
+    fn from(_: Gone) -> Self {
+        Self::Gone
+    }
+}
+
 /// Why this end closes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Farewell {
     Done,
     /// What the client said makes no sense.
     Wrong,
+    /// It said too much at once.
+    TooLong,
     /// What it spoke to is broken.
     Failed,
 }
@@ -70,18 +89,23 @@ impl Sayer {
 
     /// Does something during which nothing is heard; meanwhile the other end, whose pings nobody answers,
     /// learns now and then that this one is there.
-    pub async fn while_it_waits<T>(&self, work: impl Future<Output = T> + Send, clock: &SharedClock) -> T {
+    ///
+    /// # Errors
+    /// When there is no other end any more: the work is given up.
+    pub async fn while_it_waits<T>(
+        &self,
+        work: impl Future<Output = T> + Send,
+        clock: &SharedClock,
+    ) -> Result<T, Gone> {
         let mut work = std::pin::pin!(work);
         loop {
             tokio::select! {
-                done = &mut work => return done,
+                done = &mut work => return Ok(done),
                 () = clock.sleep(ALIVE) => {}
             }
             tokio::select! {
-                done = &mut work => return done,
-                told = self.alive() => if told.is_err() {
-                    return work.await;
-                },
+                done = &mut work => return Ok(done),
+                told = self.alive() => told?,
             }
         }
     }
@@ -109,14 +133,14 @@ impl Hearer {
     /// then whether it is there.
     ///
     /// # Errors
-    /// When the connection is broken, the client is gone or does not keep to the protocol.
-    pub async fn hear(&mut self) -> Result<Option<Said>, Gone> {
+    /// When the connection is broken, the client is gone, does not keep to the protocol or says too much at once.
+    pub async fn hear(&mut self) -> Result<Option<Said>, Deaf> {
         let mut asked = false;
         loop {
             let Ok(heard) = self.clock.timeout(ASK, self.stream.next()).await else {
                 if asked {
                     tracing::debug!("a WebSocket's client is gone");
-                    return Err(Gone);
+                    return Err(Deaf::Gone);
                 }
                 asked = true;
                 self.sayer.ask().await?;
@@ -128,7 +152,8 @@ impl Hearer {
                 Some(Ok(Message::Text(text))) => return Ok(Some(Said::Text(text.into()))),
                 Some(Ok(Message::Close(_))) | None => return Ok(None),
                 Some(Ok(_)) => {}
-                Some(Err(error)) => return Err(gone(error)),
+                Some(Err(Error::Capacity(CapacityError::MessageTooLong { .. }))) => return Err(Deaf::TooLong),
+                Some(Err(error)) => return Err(gone(error).into()),
             }
         }
     }
@@ -139,6 +164,7 @@ impl Hearer {
         let code = match farewell {
             Farewell::Done => CloseCode::Normal,
             Farewell::Wrong => CloseCode::Protocol,
+            Farewell::TooLong => CloseCode::Size,
             Farewell::Failed => CloseCode::Error,
         };
         let frame = CloseFrame { code, reason: "".into() };
@@ -245,12 +271,38 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_too_long_is_not_heard() {
-        let (mut client, _sayer, mut hearer, _) = talk().await;
-        let sending = tokio::spawn(async move { client.send(Message::Binary(vec![0; LONGEST + 1].into())).await });
-        assert!(hearer.hear().await.is_err());
-        drop(hearer);
-        drop(_sayer);
-        assert!(sending.await.expect("ran").is_err());
+    async fn what_is_too_long_is_not_heard_and_told() {
+        let (client, sayer, mut hearer, clock) = talk().await;
+        let (mut sink, mut stream) = client.split();
+        let sending = tokio::spawn(async move { sink.send(Message::Binary(vec![0; LONGEST + 1].into())).await });
+        assert_eq!(hearer.hear().await, Err(Deaf::TooLong));
+        drop(sayer);
+        let closing = tokio::spawn(hearer.close(Farewell::TooLong));
+        let close = stream.next().await.expect("more").expect("heard");
+        assert!(matches!(&close, Message::Close(Some(frame)) if frame.code == CloseCode::Size), "{close:?}");
+        // What is left of the message is not waited for.
+        while !closing.is_finished() {
+            if clock.next_timer().is_some() {
+                clock.advance(FAREWELL);
+            }
+            tokio::task::yield_now().await;
+        }
+        drop(stream);
+        sending.abort();
+    }
+
+    #[tokio::test]
+    async fn nothing_is_waited_for_in_the_name_of_who_is_gone() {
+        let (client, sayer, _hearer, clock) = talk().await;
+        drop(client);
+        let shared: SharedClock = Arc::new(clock.clone());
+        let waiting = tokio::spawn(async move { sayer.while_it_waits(std::future::pending::<()>(), &shared).await });
+        while !waiting.is_finished() {
+            if clock.next_timer().is_some() {
+                clock.advance(ALIVE);
+            }
+            tokio::task::yield_now().await;
+        }
+        assert!(waiting.await.expect("ran").is_err());
     }
 }

@@ -156,7 +156,7 @@ pub async fn pass(call: &Call, to: Destination<'_>) -> status::Result<Response> 
     if response.status() == http::StatusCode::SWITCHING_PROTOCOLS {
         return Err(Status::new(500, "", "the server switched protocols without being asked to"));
     }
-    Ok(returned(response, to.prefix.as_deref()))
+    Ok(returned(response, to.prefix.as_deref().map(|prefix| (prefix, to.address.as_str()))))
 }
 
 /// The 101 as the client gets it.
@@ -169,7 +169,7 @@ fn switched(response: Response) -> Response {
 }
 
 /// Any other answer: without what is about the connection, and with redirections that lead here.
-fn returned(mut response: Response, prefix: Option<&str>) -> Response {
+fn returned(mut response: Response, place: Option<(&str, &str)>) -> Response {
     let headers = response.headers_mut();
     for name in HOP {
         headers.remove(*name);
@@ -179,8 +179,8 @@ fn returned(mut response: Response, prefix: Option<&str>) -> Response {
     for name in foreign {
         headers.remove(name);
     }
-    if let Some(prefix) = prefix {
-        let moved = headers.get(LOCATION).and_then(|to| to.to_str().ok()).and_then(|to| relocated(to, prefix));
+    if let Some((prefix, address)) = place {
+        let moved = headers.get(LOCATION).and_then(|to| to.to_str().ok()).and_then(|to| relocated(to, prefix, address));
         if let Some(to) = moved.and_then(|to| HeaderValue::from_str(&to).ok()) {
             headers.insert(LOCATION, to);
         }
@@ -188,9 +188,19 @@ fn returned(mut response: Response, prefix: Option<&str>) -> Response {
     response
 }
 
-/// A path of the destination as a path of this server.
-fn relocated(to: &str, prefix: &str) -> Option<String> {
-    (to.starts_with('/') && !to.starts_with("//")).then(|| format!("{}{to}", prefix.trim_end_matches('/')))
+/// A path of the destination, or a whole URL of it, as a path of this server.
+fn relocated(to: &str, prefix: &str, address: &str) -> Option<String> {
+    let whole = |to: &str| {
+        let rest = to.strip_prefix("http://").or_else(|| to.strip_prefix("https://")).unwrap_or(to);
+        let rest = if rest.len() < to.len() { Some(rest) } else { to.strip_prefix("//") }?;
+        let (authority, _) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+        let plain = address.strip_suffix(":80").or_else(|| address.strip_suffix(":443"));
+        let own = authority == address || Some(authority) == plain;
+        own.then(|| rest[authority.len()..].to_owned())
+    };
+    let path = if to.starts_with('/') && !to.starts_with("//") { to.to_owned() } else { whole(to)? };
+    let path = if path.starts_with('/') { path } else { format!("/{path}") };
+    Some(format!("{}{path}", prefix.trim_end_matches('/')))
 }
 
 #[cfg(test)]
@@ -232,8 +242,14 @@ mod tests {
             ("//elsewhere/x", None),
             ("http://elsewhere/x", None),
             ("x", None),
+            ("http://10.9.9.9:8080/login?next=%2F", Some("/api/v1/p/proxy/login?next=%2F")),
+            ("https://10.9.9.9:8080", Some("/api/v1/p/proxy/")),
+            ("//10.9.9.9:8080?x", Some("/api/v1/p/proxy/?x")),
+            ("http://10.9.9.9:80801/", None),
+            ("http://10.9.9.9:8080@elsewhere/", None),
         ] {
-            assert_eq!(relocated(to, "/api/v1/p/proxy/").as_deref(), want, "{to}");
+            assert_eq!(relocated(to, "/api/v1/p/proxy/", "10.9.9.9:8080").as_deref(), want, "{to}");
         }
+        assert_eq!(relocated("http://10.9.9.9/a", "/p", "10.9.9.9:80").as_deref(), Some("/p/a"));
     }
 }

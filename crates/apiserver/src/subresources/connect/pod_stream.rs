@@ -2,7 +2,7 @@
 //! node.
 
 use machinery::status::{self, Status};
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use transport::Response;
 use transport::once::Secure;
@@ -30,6 +30,9 @@ async fn run(call: &Call) -> status::Result<Response> {
     pods.settle(None).await?;
     let missing = || Status::not_found(&pods.group_resource(), &info.name);
     let pod = pods.cached(&info.namespace, &info.name).ok_or_else(missing)?.value()?;
+    if info.subresource == "exec" && Query::has_unreadable(call.uri.query().unwrap_or_default(), "command") {
+        return Err(Status::bad_request("the command contains bytes that are no UTF-8"));
+    }
     let container = match info.subresource.as_str() {
         "portforward" => None,
         _ => Some(kubelet::container(&pod, call.query.text("container"))?),
@@ -66,6 +69,9 @@ async fn run(call: &Call) -> status::Result<Response> {
     Err(kubelet::refusal_to_upgrade(code, response.into_body(), &what, &info.name).await)
 }
 
+/// What stands in a query as it is; a script that goes with the words of a command stays as short as it can.
+const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
+
 /// Path and query as kubelets know them.
 fn path(
     subresource: &str,
@@ -87,7 +93,12 @@ fn path(
             path.push('/');
             path.push_str(&escaped(container));
             if subresource == "exec" {
-                pairs.extend(query.all("command").into_iter().map(|word| format!("command={}", escaped(word))));
+                pairs.extend(
+                    query
+                        .all("command")
+                        .into_iter()
+                        .map(|word| format!("command={}", utf8_percent_encode(word, PLAIN))),
+                );
             }
             for (flag, name) in [("stderr", "error"), ("stdin", "input"), ("stdout", "output"), ("tty", "tty")] {
                 if query.flag(flag) {
@@ -126,7 +137,7 @@ mod tests {
                 "exec",
                 Some("c"),
                 "command=ls&command=-l%20%2F&stdout=true&stderr=1&container=c",
-                Ok("/exec/ns/p/c?command=ls&command=%2Dl%20%2F&error=1&output=1"),
+                Ok("/exec/ns/p/c?command=ls&command=-l%20/&error=1&output=1"),
             ),
             ("attach", Some("c"), "stdin=true&tty=true&command=x", Ok("/attach/ns/p/c?input=1&tty=1")),
             ("portforward", None, "ports=80&ports=443", Ok("/portForward/ns/p?port=80%2C443")),

@@ -139,29 +139,54 @@ async fn service(call: &Call) -> status::Result<Response> {
     let slices = call.server.catalogue.find("discovery.k8s.io", "v1", "endpointslices");
     let slices = slices.ok_or_else(Status::no_such_path)?;
     slices.settle(None).await?;
+    let pods = call.server.catalogue.find("", "v1", "pods").ok_or_else(Status::no_such_path)?;
+    pods.settle(None).await?;
+    let space = call.info.namespace.as_str();
     let mut all = Vec::new();
-    for slot in slices.cacher()?.snapshot().range(&call.info.namespace, "") {
+    for slot in slices.cacher()?.snapshot().range(space, "") {
         let slice = slot.object.value()?;
-        if meta::labels(&slice).get("kubernetes.io/service-name").is_some_and(|name| name == named.name) {
-            all.extend(endpoints(&slice, &port));
+        if meta::labels(&slice).get("kubernetes.io/service-name").is_none_or(|name| name != named.name) {
+            continue;
+        }
+        for endpoint in endpoints(&slice, &port, space) {
+            let pod = pods.cached(space, &endpoint.pod).map(|pod| pod.value()).transpose()?;
+            if allowed(&endpoint.ip).is_ok() && pod.is_some_and(|pod| has_address(&pod, &endpoint.ip)) {
+                all.push(endpoint);
+            }
         }
     }
     let none = || Status::unavailable(format!("no endpoints available for service {:?}", named.name));
     let chosen = usize::try_from(call.server.rng.below(all.len().max(1) as u64)).unwrap_or(0);
-    let (ip, port) = all.into_iter().nth(chosen).ok_or_else(none)?;
-    allowed(&ip)?;
+    let ServingPod { ip, port, .. } = all.into_iter().nth(chosen).ok_or_else(none)?;
     anybody(call, host_port(&ip, &port.to_string()), named.secure, &ip).await
 }
 
-/// Addresses that serve the port of this name.
-fn endpoints(slice: &Value, port: &str) -> Vec<(String, i64)> {
+/// A pod that a slice says to serve a port.
+#[derive(Debug, PartialEq, Eq)]
+struct ServingPod {
+    pod: String,
+    ip: String,
+    port: i64,
+}
+
+/// Is this an address of the pod? Whoever may write slices could otherwise lead us anywhere.
+fn has_address(pod: &Value, ip: &str) -> bool {
+    let all = pod.pointer("/status/podIPs").and_then(Value::as_array).into_iter().flatten();
+    all.filter_map(|of| of["ip"].as_str()).any(|own| own == ip)
+}
+
+/// Pods of the namespace that serve the port of this name, if the slice is right.
+fn endpoints(slice: &Value, port: &str, namespace: &str) -> Vec<ServingPod> {
     let list = |field: &str| slice[field].as_array().map(Vec::as_slice).unwrap_or_default();
     let number = list("ports").iter().find(|p| p["name"].as_str().unwrap_or_default() == port);
     let Some(number) = number.and_then(|p| p["port"].as_i64()) else { return Vec::new() };
     let ready = list("endpoints").iter().filter(|e| e.pointer("/conditions/ready") != Some(&Value::Bool(false)));
-    // Only a pod's address: whoever may write slices could otherwise lead us anywhere.
-    let of_pods = ready.filter(|e| e.pointer("/targetRef/kind").and_then(Value::as_str) == Some("Pod"));
-    of_pods.filter_map(|e| Some((e.pointer("/addresses/0")?.as_str()?.to_owned(), number))).collect()
+    let of_pods = ready.filter(|e| e["targetRef"]["kind"] == "Pod" && e["targetRef"]["namespace"] == namespace);
+    let read = |e: &Value| {
+        let (pod, ip) = (e.pointer("/targetRef/name")?.as_str()?, e.pointer("/addresses/0")?.as_str()?);
+        Some(ServingPod { pod: pod.to_owned(), ip: ip.to_owned(), port: number })
+    };
+    of_pods.filter_map(read).collect()
 }
 
 async fn node(call: &Call) -> status::Result<Response> {
@@ -226,10 +251,15 @@ mod tests {
     #[test]
     fn only_ready_pods_serve() {
         let slice = json!({"ports": [{"name": "http", "port": 8080}], "endpoints": [
-            {"addresses": ["10.0.0.1"], "targetRef": {"kind": "Pod"}, "conditions": {"ready": true}},
-            {"addresses": ["10.0.0.2"], "targetRef": {"kind": "Pod"}, "conditions": {"ready": false}},
+            {"addresses": ["10.0.0.1"], "targetRef": {"kind": "Pod", "name": "a", "namespace": "n"}, "conditions": {"ready": true}},
+            {"addresses": ["10.0.0.2"], "targetRef": {"kind": "Pod", "name": "b", "namespace": "n"}, "conditions": {"ready": false}},
+            {"addresses": ["10.0.0.4"], "targetRef": {"kind": "Pod", "name": "c", "namespace": "m"}},
+            {"addresses": ["10.0.0.5"], "targetRef": {"kind": "Node", "name": "d", "namespace": "n"}},
             {"addresses": ["10.0.0.3"]}]});
-        assert_eq!(endpoints(&slice, "http"), [("10.0.0.1".to_owned(), 8080)]);
-        assert!(endpoints(&slice, "other").is_empty());
+        let want = ServingPod { pod: "a".into(), ip: "10.0.0.1".into(), port: 8080 };
+        assert_eq!(endpoints(&slice, "http", "n"), [want]);
+        assert!(endpoints(&slice, "other", "n").is_empty());
+        let pod = json!({"status": {"podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}]}});
+        assert!(has_address(&pod, "fd00::1") && !has_address(&pod, "10.0.0.9") && !has_address(&json!({}), "10.0.0.1"));
     }
 }

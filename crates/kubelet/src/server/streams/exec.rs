@@ -14,10 +14,12 @@ use transport::once::Io;
 use transport::spdy::session::{self, Event, Id, Reader, Side, Writer};
 use transport::splice::Activity;
 use transport::websocket::Takeover;
-use transport::websocket::both_ways::{self, Farewell, Hearer, Sayer};
+use transport::websocket::both_ways::{self, Deaf, Farewell, Hearer, Sayer};
 
 /// How long the runtime may take to take all streams.
 const TAKEN: Duration = Duration::from_secs(30);
+/// How long a client may take to hear how its process ended, with what it was told before.
+const LISTENED: Duration = Duration::from_secs(60);
 /// The longest account of how a process ended.
 const LONGEST: usize = 64 * 1024;
 
@@ -143,7 +145,11 @@ impl Carrying<'_> {
         loop {
             let said = match hearer.hear().await {
                 Ok(Some(said)) => said,
-                Ok(None) | Err(both_ways::Gone) => return Farewell::Done,
+                Ok(None) | Err(Deaf::Gone) => return Farewell::Done,
+                Err(why @ Deaf::TooLong) => {
+                    self.tell(End::Broke(why.to_string())).await;
+                    return Farewell::TooLong;
+                }
             };
             let Ok(heard) = self.spoken.read(said) else { return Farewell::Wrong };
             let passed = async {
@@ -171,10 +177,14 @@ impl Carrying<'_> {
                     Some(Heard::Data(..) | Heard::Close(_)) | None => Ok(()),
                 }
             };
-            if let Err(error) = self.sayer.while_it_waits(passed, self.clock).await {
-                // The other direction tells it, with what the process said before.
-                tracing::debug!(%error, "the runtime takes no more of a stream");
-                stdin = None;
+            match self.sayer.while_it_waits(passed, self.clock).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => {
+                    // The other direction tells it, with what the process said before.
+                    tracing::debug!(%error, "the runtime takes no more of a stream");
+                    stdin = None;
+                }
+                Err(both_ways::Gone) => return Farewell::Done,
             }
         }
     }
@@ -237,8 +247,15 @@ impl Carrying<'_> {
         }
     }
 
-    /// Tells the client how it ended.
+    /// Tells the client how it ended, if it listens.
     async fn tell(&self, end: End) -> Farewell {
+        self.clock.timeout(LISTENED, self.tell_in_time(end)).await.unwrap_or_else(|_| {
+            tracing::debug!("a client does not listen to how its process ended");
+            Farewell::Failed
+        })
+    }
+
+    async fn tell_in_time(&self, end: End) -> Farewell {
         let (account, farewell) = match end {
             End::ClientGone => return Farewell::Done,
             End::Told(account) => (account, Farewell::Done),

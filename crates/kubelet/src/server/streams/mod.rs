@@ -172,6 +172,9 @@ async fn open(server: &Server, request: &Parts, verb: Verb, whose: &Whose) -> Re
         Verb::PortForward => Options::default(),
         Verb::Exec | Verb::Attach => Options::parse(&query).map_err(Refused::bad)?,
     };
+    if verb == Verb::Exec && super::has_unreadable(request.uri.query(), "command") {
+        return Err(Refused::bad("the command contains bytes that are no UTF-8"));
+    }
     let ports = match (verb, spoken) {
         (Verb::PortForward, Some(Spoken::AsIs)) if websocket::is_asked(&request.headers) => {
             options::ports(&query).map_err(Refused::bad)?

@@ -7,7 +7,7 @@ use stdx::SharedClock;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use transport::once::Io;
 use transport::splice::Activity;
-use transport::websocket::both_ways::{self, Farewell};
+use transport::websocket::both_ways::{self, Deaf, Farewell};
 use transport::websocket::{Said, Takeover};
 
 /// Read from the runtime at once, and the longest message.
@@ -27,13 +27,18 @@ pub async fn carry(takeover: Takeover, io: Box<dyn Io>, idle: Duration, clock: S
                     Ok(Some(Said::Binary(_))) if !taken => {}
                     Ok(Some(Said::Binary(bytes))) => {
                         activity.count(bytes.len());
-                        if let Err(error) = sayer.while_it_waits(write.write_all(&bytes), &clock).await {
-                            tracing::debug!(%error, "the runtime takes no more of a stream");
-                            taken = false;
+                        match sayer.while_it_waits(write.write_all(&bytes), &clock).await {
+                            Ok(Ok(())) => {}
+                            Ok(Err(error)) => {
+                                tracing::debug!(%error, "the runtime takes no more of a stream");
+                                taken = false;
+                            }
+                            Err(both_ways::Gone) => return Farewell::Done,
                         }
                     }
                     Ok(Some(Said::Text(_))) => return Farewell::Wrong,
-                    Ok(None) | Err(both_ways::Gone) => return Farewell::Done,
+                    Ok(None) | Err(Deaf::Gone) => return Farewell::Done,
+                    Err(Deaf::TooLong) => return Farewell::TooLong,
                 }
             }
         };
