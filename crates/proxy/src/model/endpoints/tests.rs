@@ -1,3 +1,5 @@
+//! Which endpoints of a Service get its packets, from slices as they come.
+
 use super::*;
 use serde_json::{Value, json};
 

@@ -1,3 +1,5 @@
+//! What Services say becomes what the kernel is to do: one Service a row.
+
 use super::*;
 use serde_json::{Value, json};
 

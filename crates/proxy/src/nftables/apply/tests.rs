@@ -1,3 +1,5 @@
+//! What is sent to the kernel, and what is done when it refuses.
+
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 
