@@ -365,11 +365,46 @@ async fn requests_are_passed_on_to_pods_services_and_nodes() {
     assert_eq!(moved.header("access-control-allow-origin"), "");
     let stranger = world.server.client("somebody", &[]);
     assert_eq!(stranger.get(&format!("{SPACE}/pods/p/proxy/")).await.code, 403);
-    let (answer, mut io) = world.raw(&admin(), "GET", &format!("{SPACE}/pods/p/proxy/upgrade"), SPDY).await;
-    assert!(answer.starts_with("HTTP/1.1 101 "), "{answer}");
-    io.write_all(b"x").await.expect("written");
-    io.flush().await.expect("written");
-    assert_eq!(io.read_u8().await.expect("read"), b'X');
+    for path in ["pods/p/proxy/upgrade", "services/s:http/proxy/upgrade", "../../nodes/n1/proxy/upgrade"] {
+        let path = match path.strip_prefix("../../") {
+            Some(path) => format!("/api/v1/{path}"),
+            None => format!("{SPACE}/{path}"),
+        };
+        // Who may only look gets no connection.
+        let (answer, _) = world.raw(&common::user("somebody", &[]), "GET", &path, SPDY).await;
+        assert!(answer.starts_with("HTTP/1.1 403 "), "{path}: {answer}");
+        let (answer, mut io) = world.raw(&admin(), "GET", &path, SPDY).await;
+        assert!(answer.starts_with("HTTP/1.1 101 "), "{path}: {answer}");
+        io.write_all(b"x").await.expect("written");
+        io.flush().await.expect("written");
+        assert_eq!(io.read_u8().await.expect("read"), b'X', "{path}");
+    }
+}
+
+/// A kubelet runs commands for who gets a WebSocket of it; what a pod does with one is its own business, as
+/// upstream has it.
+#[tokio::test]
+async fn an_upgrade_through_a_node_needs_what_a_post_needs() {
+    let world = world("n1").await;
+    let rule = json!([{"apiGroups": [""], "resources": ["pods/proxy", "nodes/proxy"], "verbs": ["get"]}]);
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    let role = json!({"metadata": {"name": "looks"}, "rules": rule});
+    world.server.root.post(&format!("{rbac}/clusterroles"), &role).await.ok();
+    let binding = json!({"metadata": {"name": "looks"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "looks"},
+        "subjects": [{"kind": "User", "name": "looks", "apiGroup": "rbac.authorization.k8s.io"}]});
+    world.server.root.post(&format!("{rbac}/clusterrolebindings"), &binding).await.ok();
+    let looks = common::user("looks", &[]);
+    let pod = format!("{SPACE}/pods/p/proxy/upgrade");
+    for (path, headers, code) in [
+        ("/api/v1/nodes/n1/proxy/upgrade", SPDY, 403),
+        ("/api/v1/nodes/n1/proxy/upgrade", SOCKET, 403),
+        ("/api/v1/nodes/n1/proxy/healthz", "", 200),
+        (pod.as_str(), SPDY, 101),
+    ] {
+        let (answer, _) = world.raw(&looks, "GET", path, headers).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {code} ")), "{path}: {answer}");
+    }
 }
 
 /// An upgrade that the kubelet refuses leaves nothing behind on which a client could speak to it as the API

@@ -66,7 +66,7 @@ fn options(query: &Query, pod: &str) -> status::Result<String> {
     let since_seconds = query.number("sinceSeconds")?;
     let since_time = query.text("sinceTime");
     if let (Some(_), Some(_)) = (since_seconds, since_time) {
-        errors.forbidden(&Path::new("sinceSeconds"), "at most one of `sinceTime` or `sinceSeconds` may be specified");
+        errors.forbidden(&Path::new(""), "at most one of `sinceTime` or `sinceSeconds` may be specified");
     }
     if let Some(seconds) = since_seconds {
         if seconds < 1 {
@@ -83,7 +83,8 @@ fn options(query: &Query, pod: &str) -> status::Result<String> {
     if query.flag("timestamps") {
         pairs.push("timestamps=true".into());
     }
-    if let Some(lines) = query.number("tailLines")? {
+    let lines = query.number("tailLines")?;
+    if let Some(lines) = lines {
         if lines < 0 {
             errors.invalid(&Path::new("tailLines"), lines, "must be greater than or equal to 0");
         }
@@ -97,6 +98,9 @@ fn options(query: &Query, pod: &str) -> status::Result<String> {
     }
     match query.text("stream") {
         None | Some("All") => {}
+        Some("Stdout" | "Stderr") if lines.is_some() => {
+            errors.forbidden(&Path::new(""), "`tailLines` and specific `stream` are mutually exclusive for now");
+        }
         Some(stream @ ("Stdout" | "Stderr")) => pairs.push(format!("stream={stream}")),
         Some(other) => errors.not_supported(&Path::new("stream"), other, &["All", "Stdout", "Stderr"]),
     }
@@ -158,10 +162,18 @@ mod tests {
             ("sinceSeconds=0", 422),
             ("sinceSeconds=1&sinceTime=2020-01-01T00:00:00Z", 422),
             ("stream=Both", 422),
+            ("stream=Stderr&tailLines=1", 422),
             ("sinceTime=yesterday", 400),
             ("tailLines=x", 400),
         ] {
             assert_eq!(check(query).map_err(|(code, _)| code), Err(code), "{query}");
         }
+        assert_eq!(check("stream=All&tailLines=1"), Ok("?tailLines=1".into()));
+        assert_eq!(check("stream=Stderr"), Ok("?stream=Stderr".into()));
+        let told = check("stream=Stdout&tailLines=1").expect_err("refused").1;
+        assert!(
+            told.ends_with(": Forbidden: `tailLines` and specific `stream` are mutually exclusive for now"),
+            "{told}"
+        );
     }
 }

@@ -114,6 +114,7 @@ impl Reader {
             *left -= size as u64;
         }
         if size > 0 {
+            out.reserve(size);
             self.take(&chunk[..size], out);
             return Ok(if self.printer.is_full() { Step::Full } else { Step::More });
         }
@@ -138,7 +139,7 @@ impl Reader {
     }
 
     fn take(&mut self, mut chunk: &[u8], out: &mut Vec<u8>) {
-        while let Some(at) = chunk.iter().position(|b| *b == b'\n') {
+        while let Some(at) = memchr::memchr(b'\n', chunk) {
             let (line, after) = (&chunk[..at], &chunk[at + 1..]);
             chunk = after;
             if std::mem::take(&mut self.skipping) {
@@ -172,13 +173,14 @@ impl Reader {
         }
     }
 
-    /// The file that was begun after the one that is open; `None` while that is the newest.
+    /// The file that was begun after the one that is open; `None` while that is the newest. One that nothing is
+    /// in yet does not count: who writes may have made it and still be at the old one.
     fn successor(&self) -> io::Result<Option<File>> {
         let id = |file: &File| file.metadata().map(|m| (m.dev(), m.ino()));
         let ours = id(&self.file)?;
         let current = match open(&self.dir, &self.name) {
             Ok(file) if id(&file)? == ours => return Ok(None),
-            Ok(file) => Some(file),
+            Ok(file) => Some(file).filter(|file| file.metadata().is_ok_and(|found| found.len() > 0)),
             // Moved away, and nothing is there yet.
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error),
@@ -263,7 +265,11 @@ pub async fn send(
         loop {
             let work = move || {
                 let mut piece = Vec::new();
-                let step = reader.step(&mut piece);
+                let mut step = reader.step(&mut piece);
+                // Threads are changed for no less.
+                while piece.len() < CHUNK && matches!(step, Ok(Step::More)) {
+                    step = reader.step(&mut piece);
+                }
                 (reader, piece, step)
             };
             let (back, piece, step) = tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?;

@@ -139,6 +139,31 @@ fn no_rotation_is_missed() {
     assert_eq!(drain(&mut reader), "6\n");
 }
 
+#[test]
+fn last_words_beside_a_new_file_are_not_missed() {
+    let log = Log::new(&line("1"));
+    let mut reader = log.open(&Options { follow: true, ..Options::default() }).expect("opened");
+    let drain = |reader: &mut Reader| {
+        let mut out = Vec::new();
+        while reader.step(&mut out).expect("read") == Step::More {}
+        String::from_utf8(out).expect("text")
+    };
+    let old = log.path.with_extension("log.20260101-000001");
+    let last_words = |text: &str| {
+        let mut file = std::fs::OpenOptions::new().append(true).open(&old).expect("opened");
+        file.write_all(line(text).as_bytes()).expect("written");
+    };
+    // The runtime has made the new file, and what the container says still goes to the old one.
+    log.rotate("20260101-000001");
+    std::fs::write(&log.path, "").expect("written");
+    assert_eq!(drain(&mut reader), "1\n");
+    last_words("2");
+    assert_eq!(drain(&mut reader), "2\n");
+    last_words("3");
+    log.append(&line("4"));
+    assert_eq!(drain(&mut reader), "3\n4\n");
+}
+
 struct Followed {
     pieces: mpsc::Receiver<Bytes>,
     stop: oneshot::Sender<()>,
@@ -178,6 +203,28 @@ async fn followed_until_the_container_ends() {
     followed.stop.send(()).expect("listening");
     until(&mut followed.pieces, "last words\n").await;
     assert_eq!(followed.pieces.recv().await, None);
+    followed.task.await.expect("ended").expect("read");
+}
+
+#[tokio::test]
+async fn who_reads_slowly_is_waited_for() {
+    let text: String = (0..40_000).map(|n| line(&format!("{n} {}", "x".repeat(60)))).collect();
+    let log = Log::new(&text);
+    let mut followed = follow(&log, Options::default());
+    // Nothing is read ahead of what the channel holds.
+    while followed.pieces.len() < followed.pieces.max_capacity() {
+        tokio::task::yield_now().await;
+    }
+    assert!(!followed.task.is_finished());
+    let mut got = Vec::new();
+    let mut largest = 0;
+    followed.stop.send(()).expect("listening");
+    while let Some(piece) = followed.pieces.recv().await {
+        largest = largest.max(piece.len());
+        got.extend_from_slice(&piece);
+    }
+    assert!(largest <= 2 * CHUNK, "{largest} bytes in one piece");
+    assert_eq!(String::from_utf8(got).expect("text"), log.read(&Options::default()));
     followed.task.await.expect("ended").expect("read");
 }
 

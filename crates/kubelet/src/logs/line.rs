@@ -27,19 +27,22 @@ pub struct Line<'a> {
 
 /// Reads a line without its newline; `None` for what is none.
 pub fn parse(raw: &[u8]) -> Option<Line<'_>> {
-    let mut parts = raw.splitn(4, |b| *b == b' ');
-    let time = std::str::from_utf8(parts.next()?).ok()?;
-    let stream = match parts.next()? {
-        b"stdout" => Stream::Stdout,
-        b"stderr" => Stream::Stderr,
+    let (time, rest) = raw.split_at_checked(memchr::memchr(b' ', raw)?)?;
+    let time = std::str::from_utf8(time).ok()?;
+    let (stream, rest) = match rest.strip_prefix(b" stdout ") {
+        Some(rest) => (Stream::Stdout, rest),
+        None => (Stream::Stderr, rest.strip_prefix(b" stderr ")?),
+    };
+    let (tags, text) = match memchr::memchr(b' ', rest) {
+        Some(at) => (rest.get(..at)?, rest.get(at + 1..)?),
+        None => (rest, &[][..]),
+    };
+    let partial = match tags {
+        [b'P'] | [b'P', b':', ..] => true,
+        [b'F'] | [b'F', b':', ..] => false,
         _ => return None,
     };
-    let partial = match parts.next()?.split(|b| *b == b':').next()? {
-        b"P" => true,
-        b"F" => false,
-        _ => return None,
-    };
-    Some(Line { time, stream, partial, text: parts.next().unwrap_or_default() })
+    Some(Line { time, stream, partial, text })
 }
 
 /// What of a log is wanted.
@@ -129,6 +132,27 @@ garbage
         let mut out = Vec::new();
         LOG.lines().for_each(|l| printer.print(l.as_bytes(), &mut out));
         assert_eq!(String::from_utf8_lossy(&out), want);
+    }
+
+    #[test]
+    fn what_a_line_is() {
+        let line = |stream, partial, text: &'static str| Some((stream, partial, text.as_bytes()));
+        for (raw, want) in [
+            ("t stdout F text", line(Stream::Stdout, false, "text")),
+            ("t stderr P  two  spaces ", line(Stream::Stderr, true, " two  spaces ")),
+            ("t stdout F:x:y z", line(Stream::Stdout, false, "z")),
+            ("t stdout F", line(Stream::Stdout, false, "")),
+            ("t stdout F ", line(Stream::Stdout, false, "")),
+            ("t stdout FP x", None),
+            ("t stdout  x", None),
+            ("t stdout", None),
+            ("t stdin F x", None),
+            ("t", None),
+            ("", None),
+        ] {
+            assert_eq!(parse(raw.as_bytes()).map(|l| (l.stream, l.partial, l.text)), want, "{raw}");
+        }
+        assert_eq!(parse(b"\xff stdout F x"), None);
     }
 
     #[test]

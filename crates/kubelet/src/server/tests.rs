@@ -234,6 +234,12 @@ async fn nobody_is_answered_who_is_not_known_and_allowed() {
         check(with(path, "bad"), 401, "Unauthorized").await;
         check(get(path).extension(peer(&ca(), "apiserver")), 401, "Unauthorized").await;
     }
+    // Whom another says that it speaks for: nobody may.
+    let forged = with("/pods", "bad").header("x-remote-user", "alice").header("x-remote-group", "system:masters");
+    check(forged, 401, "Unauthorized").await;
+    let forged =
+        with("/exec/ns/p/c", "good").header("x-remote-user", "apiserver").header("impersonate-user", "apiserver");
+    check(forged, 403, "Forbidden (user=alice").await;
     check(with("/healthz", "good"), 200, "ok").await;
     check(with("/pods", "good"), 200, "\"kind\":\"PodList\"").await;
     let refusal = "Forbidden (user=alice, verb=get, resource=nodes, subresource(s)=[proxy])";

@@ -1,10 +1,12 @@
 //! Streams through a kubelet on the network to a runtime that is played here.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{SinkExt, StreamExt};
+use stdx::ClockExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -49,7 +51,10 @@ async fn play(mut io: TcpStream, told: mpsc::Sender<String>) {
             assert!(asked.contains("SPDY/3.1"), "{asked}");
             let answer = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n";
             io.write_all(answer.as_bytes()).await.ok();
-            shell(io, &told, path == "/dies").await.ok();
+            match path {
+                "/floods" => flood(io).await.ok(),
+                path => shell(io, &told, path == "/dies").await.ok(),
+            };
             told.send("over".to_owned()).await.ok();
         }
     }
@@ -85,6 +90,35 @@ async fn shell(io: TcpStream, told: &mpsc::Sender<String>, dies: bool) -> Result
         }
     }
     Ok(())
+}
+
+/// What [`flood`] has got rid of.
+static FLOODED: AtomicUsize = AtomicUsize::new(0);
+
+/// A process that says more than anybody reads.
+async fn flood(io: TcpStream) -> Result<(), transport::spdy::session::Error> {
+    let (mut reader, writer) = begin(Box::new(io), Side::Server).await?;
+    let mut out = 0;
+    while out == 0 {
+        if let Some(Event::Opened { id, headers }) = reader.next().await? {
+            writer.reply(id).await?;
+            out = if headers.iter().any(|(_, kind)| kind == "stdout") { id } else { 0 };
+        }
+    }
+    let writing = async {
+        loop {
+            writer.data(out, Bytes::from_static(&[b'x'; 32 << 10])).await?;
+            FLOODED.fetch_add(32 << 10, Ordering::Relaxed);
+        }
+    };
+    let reading = async {
+        while reader.next().await?.is_some() {}
+        Ok(())
+    };
+    tokio::select! {
+        ended = writing => ended,
+        ended = reading => ended,
+    }
 }
 
 /// As `spdystream` does it: how it ended, and then every stream is reset.
@@ -350,6 +384,44 @@ async fn when_one_end_is_gone_so_is_the_other() {
     world.bench.server.stage.stop();
     while let Some(Ok(_)) = socket.next().await {}
     world.over().await;
+}
+
+/// What the kernel holds between two ends, several times over.
+const HELD: usize = 64 << 20;
+
+#[tokio::test]
+async fn who_reads_slowly_slows_down_its_own_process_alone() {
+    let world = world("/floods").await;
+    let mut slow = world.socket(EXEC, "v5.channel.k8s.io").await;
+    let clock = world.bench.server.clock.clone();
+    let mut before = 0;
+    loop {
+        let now = FLOODED.load(Ordering::Relaxed);
+        assert!(now < HELD, "{now} bytes are held for one who reads nothing");
+        if now > 0 && now == before {
+            break;
+        }
+        before = now;
+        clock.sleep(Duration::from_millis(100)).await;
+    }
+    // Another client has what it asks for, and the slow one the rest when it reads again.
+    let mut quick = world.socket(EXEC, "v5.channel.k8s.io").await;
+    for socket in [&mut quick, &mut slow] {
+        let mut got = 0;
+        while got < 2 * before {
+            got += socket.next().await.expect("more").expect("a message").into_data().len();
+        }
+    }
+}
+
+#[tokio::test]
+async fn heads_that_are_too_large_open_nothing() {
+    let mut world = world("/exec/token").await;
+    let huge = format!("{SPDY}X-Large: {}\r\n", "x".repeat(128 << 10));
+    let (answer, _) = world.raw("POST", EXEC, &huge).await;
+    assert!(answer.starts_with("HTTP/1.1 431 ") || answer.is_empty(), "{answer}");
+    assert_eq!(world.bench.runtime.take_log(), [""; 0]);
+    assert!(world.told.try_recv().is_err());
 }
 
 #[tokio::test]
