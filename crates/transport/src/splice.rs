@@ -204,6 +204,24 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn what_is_silent_for_less_goes_on() {
+        let (mut near, mut far, clock, task) = spliced();
+        for _ in 0..3 {
+            // All but a second of what is allowed, on every timer that there is.
+            while clock.next_timer().is_none() {
+                tokio::task::yield_now().await;
+            }
+            clock.advance(Patience::default().idle - Duration::from_secs(1));
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            assert!(!task.is_finished());
+            near.write_all(b"x").await.expect("written");
+            assert_eq!(far.read_u8().await.expect("it goes on"), b'x');
+        }
+    }
+
     async fn pass(clock: &ManualClock, by: Duration, task: &tokio::task::JoinHandle<io::Result<()>>) {
         while !task.is_finished() {
             if clock.next_timer().is_some() {

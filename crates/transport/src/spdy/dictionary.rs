@@ -21,6 +21,9 @@ const REST: &str = "\
     e/png,image/jpg,image/gif,application/xml,application/xhtml+xml,text/plain,text/javascript,publicpri\
     vatemax-age=gzip,deflate,sdchcharset=utf-8charset=iso-8859-1,utf-,*,enq=0.";
 
+/// What a stream names it by.
+pub const CHECKSUM: u32 = 0xe3c6_a7c2;
+
 pub static DICTIONARY: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let mut bytes = Vec::with_capacity(1423);
     for word in WORDS.split(' ') {
@@ -43,7 +46,6 @@ mod tests {
             low = (low + u32::from(*byte)) % 65_521;
             high = (high + low) % 65_521;
         }
-        // The checksum that a compressed block names its dictionary by.
-        assert_eq!((DICTIONARY.len(), high << 16 | low), (1423, 0xe3c6_a7c2));
+        assert_eq!((DICTIONARY.len(), high << 16 | low), (1423, CHECKSUM));
     }
 }

@@ -83,18 +83,28 @@ const INITIAL_WINDOW: u32 = 7;
 
 /// Reads frames from bytes as they come.
 pub struct Decoder {
-    unpacker: Unpacker,
+    /// `None`: nobody looks at headers.
+    unpacker: Option<Unpacker>,
     /// The data frame under way: its stream, what is still to come of it, and whether it ends the stream.
     data: Option<(u32, usize, bool)>,
 }
 
 impl Default for Decoder {
     fn default() -> Self {
-        Self { unpacker: Unpacker::new(), data: None }
+        Self { unpacker: Some(Unpacker::new()), data: None }
     }
 }
 
 impl Decoder {
+    /// Gives frames without their headers: for who looks at none, and holds nothing to read them with.
+    pub fn without_headers() -> Self {
+        Self { unpacker: None, data: None }
+    }
+
+    fn headers(&mut self, packed: &[u8]) -> Result<Headers, Wrong> {
+        self.unpacker.as_mut().map_or_else(|| Ok(Headers::new()), |unpacker| unpacker.unpack(packed))
+    }
+
     /// The next frame, or `None` until there are more bytes. Frames that nobody knows are passed over.
     ///
     /// # Errors
@@ -157,11 +167,11 @@ impl Decoder {
                 // The stream it belongs to, its priority and its slot: nothing here goes by them.
                 number()?;
                 payload.try_get_u16().map_err(|_| Wrong::Frame(name))?;
-                let headers = self.unpacker.unpack(payload)?;
+                let headers = self.headers(payload)?;
                 return Ok(Some(Frame::Open { id, headers, fin, one_way: flags & UNIDIRECTIONAL != 0 }));
             }
-            kind::SYN_REPLY => return Ok(Some(Frame::Reply { id, headers: self.unpacker.unpack(payload)?, fin })),
-            kind::HEADERS => return Ok(Some(Frame::Headers { id, headers: self.unpacker.unpack(payload)?, fin })),
+            kind::SYN_REPLY => return Ok(Some(Frame::Reply { id, headers: self.headers(payload)?, fin })),
+            kind::HEADERS => return Ok(Some(Frame::Headers { id, headers: self.headers(payload)?, fin })),
             kind::RST_STREAM => Frame::Reset { id, status: number()? },
             kind::SETTINGS => {
                 if first > MOST_SETTINGS {

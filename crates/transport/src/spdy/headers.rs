@@ -1,9 +1,9 @@
 //! Header blocks: names and values, compressed with what both ends have seen before.
 
 use bytes::{Buf, BufMut};
-use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress};
+use flate2::{Decompress, FlushDecompress};
 
-use super::dictionary::DICTIONARY;
+use super::dictionary::{CHECKSUM, DICTIONARY};
 use super::{Headers, Wrong};
 
 /// The largest block, once it is not compressed any more.
@@ -11,17 +11,15 @@ pub const LARGEST: usize = 64 * 1024;
 /// Pairs in one block.
 const MOST: usize = 128;
 
-/// Compresses the blocks of one direction of a connection, in order.
-pub struct Packer(Compress);
+/// Writes the blocks of one direction of a connection, in order. They are zlib's in form only: what is written
+/// are a dozen short words a connection, for which a compressor would hold a quarter of a megabyte.
+pub struct Packer {
+    begun: bool,
+}
 
 impl Packer {
     pub fn new() -> Self {
-        let mut compress = Compress::new(Compression::best(), true);
-        // Fails only once something was compressed.
-        if let Err(error) = compress.set_dictionary(&DICTIONARY) {
-            tracing::error!(%error, "headers are compressed without a dictionary");
-        }
-        Self(compress)
+        Self { begun: false }
     }
 
     /// Appends the block of these headers.
@@ -33,18 +31,20 @@ impl Packer {
             plain.put_u32(long(text)?);
             plain.extend_from_slice(text.as_bytes());
         }
-        let mut rest = plain.as_slice();
-        loop {
-            out.reserve(rest.len().max(64));
-            let before = self.0.total_in();
-            self.0.compress_vec(rest, out, FlushCompress::Sync).map_err(|_| Wrong::Headers)?;
-            let taken = usize::try_from(self.0.total_in() - before).map_err(|_| Wrong::Headers)?;
-            rest = rest.get(taken..).ok_or(Wrong::Headers)?;
-            // Room that is left says that nothing is held back.
-            if rest.is_empty() && out.len() < out.capacity() {
-                return Ok(());
-            }
+        if !std::mem::replace(&mut self.begun, true) {
+            // The head of a stream that begins with a dictionary, and that dictionary's checksum.
+            out.put_u16(0x78f9);
+            out.put_u32(CHECKSUM);
         }
+        // The last one is empty: so much is to be given out by now (a flush).
+        for piece in plain.chunks(usize::from(u16::MAX)).chain([&[][..]]) {
+            let length = u16::try_from(piece.len()).map_err(|_| Wrong::Headers)?;
+            out.put_u8(0);
+            out.put_u16_le(length);
+            out.put_u16_le(!length);
+            out.extend_from_slice(piece);
+        }
+        Ok(())
     }
 }
 
@@ -103,14 +103,43 @@ impl Unpacker {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use flate2::{Compress, Compression, FlushCompress};
 
     fn pairs(pairs: &[(&str, &str)]) -> Headers {
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
     }
 
+    /// As others do it: compressed with what came before.
+    struct Compressor(Compress);
+
+    impl Compressor {
+        fn new() -> Self {
+            let mut compress = Compress::new(Compression::best(), true);
+            compress.set_dictionary(&DICTIONARY).expect("nothing was compressed yet");
+            Self(compress)
+        }
+
+        fn pack(&mut self, headers: &Headers) -> Vec<u8> {
+            let mut stored = Vec::new();
+            Packer { begun: true }.pack(headers, &mut stored).expect("packed");
+            let plain = inflated(&stored);
+            let mut out = Vec::with_capacity(plain.len() + 1000);
+            self.0.compress_vec(&plain, &mut out, FlushCompress::Sync).expect("compressed");
+            out
+        }
+    }
+
+    /// What blocks hold that are stored as they are.
+    fn inflated(stored: &[u8]) -> Vec<u8> {
+        let mut plain = Vec::with_capacity(stored.len());
+        Decompress::new(false).decompress_vec(stored, &mut plain, FlushDecompress::Sync).expect("stored");
+        plain
+    }
+
     #[test]
-    fn blocks_depend_on_those_before() {
-        let (mut packer, mut unpacker) = (Packer::new(), Unpacker::new());
+    fn blocks_are_read_again() {
+        let (mut packer, mut compressor) = (Packer::new(), Compressor::new());
+        let (mut unpacker, mut depending) = (Unpacker::new(), Unpacker::new());
         let mut lengths = Vec::new();
         for headers in [
             pairs(&[("streamtype", "stdin"), ("port", "8080"), ("requestid", "1")]),
@@ -121,6 +150,9 @@ mod tests {
             let mut block = Vec::new();
             packer.pack(&headers, &mut block).expect("packed");
             assert_eq!(unpacker.unpack(&block).as_ref(), Ok(&headers));
+            // And those that cannot be read without the ones before.
+            let block = compressor.pack(&headers);
+            assert_eq!(depending.unpack(&block).as_ref(), Ok(&headers));
             lengths.push(block.len());
         }
         assert!(lengths[1] < lengths[0], "{lengths:?}");
@@ -128,23 +160,26 @@ mod tests {
 
     #[test]
     fn a_direction_begins_with_the_dictionarys_checksum() {
+        let begin = [0x78, 0xf9, 0xe3, 0xc6, 0xa7, 0xc2];
+        let headers = pairs(&[("streamtype", "error")]);
         let mut packer = Packer::new();
-        let mut block = Vec::new();
-        packer.pack(&pairs(&[("streamtype", "error")]), &mut block).expect("packed");
-        // The header of zlib, with the flag of a dictionary, and that dictionary's checksum.
-        assert_eq!(block[..6], [0x78, 0xf9, 0xe3, 0xc6, 0xa7, 0xc2]);
-        assert_eq!(block[block.len() - 4..], [0, 0, 0xff, 0xff]);
+        let (mut first, mut second) = (Vec::new(), Vec::new());
+        packer.pack(&headers, &mut first).expect("packed");
+        packer.pack(&headers, &mut second).expect("packed");
+        assert_eq!((&first[..6], &first[6..]), (&begin[..], second.as_slice()));
+        assert_eq!(Compressor::new().pack(&headers)[..6], begin);
+        for block in [first, second] {
+            assert_eq!(block[block.len() - 4..], [0, 0, 0xff, 0xff]);
+        }
     }
 
     #[test]
     fn a_block_that_grows_is_refused() {
-        let mut block = Vec::new();
-        Packer::new().pack(&pairs(&[("x", &" ".repeat(8 << 20))]), &mut block).expect("packed");
-        assert!(block.len() < 64 * 1024, "{}", block.len());
-        assert_eq!(Unpacker::new().unpack(&block), Err(Wrong::TooLarge("header block")));
-        let mut block = Vec::new();
+        let bomb = Compressor::new().pack(&pairs(&[("x", &" ".repeat(8 << 20))]));
+        assert!(bomb.len() < 64 * 1024, "{}", bomb.len());
+        assert_eq!(Unpacker::new().unpack(&bomb), Err(Wrong::TooLarge("header block")));
         let many: Vec<_> = (0..=MOST).map(|n| (n.to_string(), String::new())).collect();
-        Packer::new().pack(&many, &mut block).expect("packed");
+        let block = Compressor::new().pack(&many);
         assert_eq!(Unpacker::new().unpack(&block), Err(Wrong::TooLarge("header block")));
     }
 

@@ -17,6 +17,8 @@
 //!   headers.rs: a_block_that_grows_is_refused]
 //! * What is written is read again as the same, whatever the cuts between packets.
 //!   [frame.rs: what_is_written_is_read_again_whatever_the_cuts]
+//! * Who hears writes nothing: a peer that takes nothing is heard all the same, and is owed no more than a
+//!   bound. [session.rs: who_is_not_taken_from_hears_all_the_same]
 
 mod dictionary;
 pub mod frame;

@@ -15,6 +15,7 @@ use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex as Lock;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{Mutex, Notify};
+use tokio::task::JoinHandle;
 
 use super::frame::{Decoder, Encoder, Frame, PIECE};
 use super::{Headers, Wrong};
@@ -30,15 +31,20 @@ const WINDOW: i64 = 64 * 1024;
 const WIDEST: u32 = 0x7fff_ffff;
 /// What is added to a window to make it so.
 const ROOM: u32 = WIDEST - 64 * 1024;
+/// Room to read into while little is said, and while much is: thousands of sessions say nothing.
+const LITTLE: usize = 2 * 1024;
+const MUCH: usize = PIECE;
 /// What was taken of a window before it is opened again.
 const AGAIN: u32 = 0x4000_0000;
+/// Answers that wait for a peer that takes nothing; one that asks for more is not listened to any longer.
+const OWED: usize = 1024;
 /// The reason to reset a stream that nobody wants any more.
 const CANCEL: u32 = 5;
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The peer began a stream.
+    /// The peer began a stream. A client is not told the headers: no peer of ours has anything to begin.
     Opened {
         id: Id,
         headers: Headers,
@@ -71,6 +77,9 @@ pub enum Error {
     Wrong(#[from] Wrong),
     #[error(transparent)]
     Io(#[from] std::io::Error),
+    /// It asks and asks, and takes no answer.
+    #[error("the peer takes no answers")]
+    Deaf,
     /// There are no numbers for streams left.
     #[error("no more streams can be opened")]
     Full,
@@ -237,10 +246,40 @@ impl Writer {
     }
 }
 
+/// What the peer is owed: answers to pings, windows. Who hears writes nothing itself: the peer may take nothing
+/// before it has been heard, and whoever writes to it waits for that.
+#[derive(Default)]
+struct Owed {
+    frames: Vec<Frame>,
+    /// There is a task that pays.
+    paid: bool,
+}
+
+/// Writes what is owed until there is nothing.
+async fn pay(owed: Arc<Lock<Owed>>, out: Arc<Mutex<Out>>) {
+    let mut out = out.lock().await;
+    loop {
+        let frames = {
+            let mut owed = owed.lock();
+            owed.paid = !owed.frames.is_empty();
+            std::mem::take(&mut owed.frames)
+        };
+        if frames.is_empty() {
+            return;
+        }
+        if let Err(error) = out.write(&frames).await {
+            // Whoever hears or writes next is told.
+            return tracing::debug!(%error, "a peer takes no answers any more");
+        }
+    }
+}
+
 /// Hears what the peer says.
 pub struct Reader {
     io: ReadHalf<Box<dyn Io>>,
     input: BytesMut,
+    /// As much as is read next.
+    room: usize,
     decoder: Decoder,
     writer: Writer,
     /// The parity of the pings that are ours.
@@ -250,6 +289,16 @@ pub struct Reader {
     /// What was taken of the windows that this end keeps: of all streams, and of each.
     taken: u32,
     taken_of: BTreeMap<Id, u32>,
+    owed: Arc<Lock<Owed>>,
+    paying: Option<JoinHandle<()>>,
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        if let Some(paying) = self.paying.take() {
+            paying.abort();
+        }
+    }
 }
 
 impl Reader {
@@ -264,21 +313,30 @@ impl Reader {
         loop {
             match self.decoder.next(&mut self.input)? {
                 Some(frame) => {
-                    if let Some(event) = self.hear(frame).await? {
+                    if let Some(event) = self.hear(frame)? {
                         return Ok(Some(event));
                     }
                 }
                 None => {
-                    self.input.reserve(PIECE / 2);
-                    if self.io.read_buf(&mut self.input).await? == 0 {
+                    if self.input.is_empty() && self.room == LITTLE {
+                        self.input = BytesMut::new();
+                    }
+                    self.input.reserve(self.room);
+                    let read = self.io.read_buf(&mut self.input).await?;
+                    if read == 0 {
                         return Ok(None);
+                    }
+                    if read >= self.room {
+                        self.room = (read * 4).min(MUCH);
+                    } else if read <= LITTLE / 2 {
+                        self.room = LITTLE;
                     }
                 }
             }
         }
     }
 
-    async fn hear(&mut self, frame: Frame) -> Result<Option<Event>, Error> {
+    fn hear(&mut self, frame: Frame) -> Result<Option<Event>, Error> {
         Ok(match frame {
             Frame::Open { id, headers, fin, .. } => {
                 {
@@ -298,7 +356,7 @@ impl Reader {
             }
             Frame::Headers { id, fin, .. } => fin.then_some(Event::Finished { id }),
             Frame::Data { id, bytes, fin } => {
-                self.take(id, bytes.len(), fin).await?;
+                self.take(id, bytes.len(), fin)?;
                 match (bytes.is_empty(), fin) {
                     (true, false) => None,
                     (true, true) => Some(Event::Finished { id }),
@@ -321,7 +379,7 @@ impl Reader {
             }
             Frame::Ping { id } => {
                 if id & 1 != self.ours {
-                    self.writer.out.lock().await.write(&[Frame::Ping { id }]).await?;
+                    self.owe(Frame::Ping { id })?;
                 }
                 None
             }
@@ -334,12 +392,12 @@ impl Reader {
     }
 
     /// Opens the windows again before they are used up, for peers that keep count.
-    async fn take(&mut self, id: Id, size: usize, fin: bool) -> Result<(), Error> {
+    fn take(&mut self, id: Id, size: usize, fin: bool) -> Result<(), Error> {
         let size = u32::try_from(size).unwrap_or(u32::MAX);
-        let mut again = Vec::new();
         self.taken = self.taken.saturating_add(size);
         if self.taken >= AGAIN {
-            again.push(Frame::Window { id: 0, more: std::mem::take(&mut self.taken) });
+            let more = std::mem::take(&mut self.taken);
+            self.owe(Frame::Window { id: 0, more })?;
         }
         if fin {
             self.taken_of.remove(&id);
@@ -347,10 +405,24 @@ impl Reader {
             let taken = self.taken_of.entry(id).or_default();
             *taken = taken.saturating_add(size);
             if *taken >= AGAIN {
-                again.push(Frame::Window { id, more: std::mem::take(taken) });
+                let more = std::mem::take(taken);
+                self.owe(Frame::Window { id, more })?;
             }
         }
-        if again.is_empty() { Ok(()) } else { self.writer.out.lock().await.write(&again).await }
+        Ok(())
+    }
+
+    /// Sees to it that this is said, sooner or later.
+    fn owe(&mut self, frame: Frame) -> Result<(), Error> {
+        let mut owed = self.owed.lock();
+        if owed.frames.len() >= OWED {
+            return Err(Error::Deaf);
+        }
+        owed.frames.push(frame);
+        if !std::mem::replace(&mut owed.paid, true) {
+            self.paying = Some(tokio::spawn(pay(self.owed.clone(), self.writer.out.clone())));
+        }
+        Ok(())
     }
 }
 
@@ -378,12 +450,15 @@ pub async fn begin(io: Box<dyn Io>, side: Side) -> Result<(Reader, Writer), Erro
     let reader = Reader {
         io: read,
         input: BytesMut::new(),
-        decoder: Decoder::default(),
+        room: LITTLE,
+        decoder: if side == Side::Client { Decoder::without_headers() } else { Decoder::default() },
         writer: writer.clone(),
         ours: next & 1,
         later: None,
         taken: 0,
         taken_of: BTreeMap::new(),
+        owed: Arc::default(),
+        paying: None,
     };
     Ok((reader, writer))
 }
@@ -457,6 +532,46 @@ mod tests {
         said.out.lock().await.write(&[Frame::Ping { id: 2 }, Frame::Ping { id: 1 }]).await.expect("sent");
         said.close().await.expect("closed");
         assert_eq!(hears.next().await.expect("whole"), Some(Event::Going));
+    }
+
+    #[tokio::test]
+    async fn who_is_not_taken_from_hears_all_the_same() {
+        let (near, far) = tokio::io::duplex(1024);
+        let (mut hears, says) = begin(Box::new(near), Side::Client).await.expect("begun");
+        let (mut far_read, mut far_write) = tokio::io::split(far);
+        let (speaker, much) = (says.clone(), Bytes::from(vec![1; 10_000]));
+        let speaking = tokio::spawn(async move { speaker.data(1, much).await });
+        // Until it waits for a peer that takes nothing.
+        while says.out.try_lock().is_ok() {
+            tokio::task::yield_now().await;
+        }
+        let (mut encoder, mut bytes) = (Encoder::default(), Vec::new());
+        let data = Frame::Data { id: 1, bytes: Bytes::from_static(b"x"), fin: false };
+        for frame in [Frame::Ping { id: 2 }, data] {
+            encoder.write(&frame, &mut bytes).expect("written");
+        }
+        far_write.write_all(&bytes).await.expect("written");
+        let heard = hears.next().await.expect("whole");
+        assert_eq!(heard, Some(Event::Data { id: 1, bytes: Bytes::from_static(b"x") }));
+        // The answer comes when it is taken.
+        let (mut decoder, mut input) = (Decoder::default(), BytesMut::new());
+        loop {
+            match decoder.next(&mut input).expect("a frame") {
+                Some(Frame::Ping { id: 2 }) => break,
+                Some(_) => {}
+                None => drop(far_read.read_buf(&mut input).await.expect("read")),
+            }
+        }
+        speaking.await.expect("ran").expect("sent");
+        // Not even from one who asks for ever.
+        let mut bytes = Vec::new();
+        for _ in 0..20 * OWED {
+            encoder.write(&Frame::Ping { id: 2 }, &mut bytes).expect("written");
+        }
+        let asking = tokio::spawn(async move { far_write.write_all(&bytes).await });
+        assert!(matches!(hears.next().await, Err(Error::Deaf)));
+        drop((hears, says));
+        assert!(asking.await.expect("ran").is_err());
     }
 
     #[tokio::test]
