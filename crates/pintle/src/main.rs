@@ -9,6 +9,7 @@ mod roots;
 mod signals;
 
 use clap::{Parser, Subcommand};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use stdx::clock::RealClock;
 
 /// A write makes some thousand small allocations, in which glibc's own allocator takes a fifth of its time.
@@ -48,12 +49,23 @@ enum Command {
 
 fn main() -> std::process::ExitCode {
     let cli = Cli::parse();
+    raise_descriptors();
     match run(cli.command) {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("pintle: {}", told(error.chain().map(ToString::to_string)));
             std::process::ExitCode::FAILURE
         }
+    }
+}
+
+/// As many descriptors as this process may have: a shell gives programs 1024 unless they ask for more, and a
+/// stream into a pod needs four. Where it may have no more, it goes on with what it has.
+fn raise_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    let most = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = setrlimit(Resource::Nofile, most) {
+        eprintln!("pintle: no more than {:?} files can be open at once: {error}", limit.current);
     }
 }
 
