@@ -136,7 +136,10 @@ impl Cluster {
         let log = std::fs::OpenOptions::new().create(true).append(true).open(self.dir.path().join("pintle.log"))?;
         let ready = self.ready_file();
         let _ = std::fs::remove_file(&ready);
-        let child = Command::new(&self.binary)
+        // From a shell that is mean with descriptors, as those of users are.
+        let child = Command::new("sh")
+            .args(["-c", "ulimit -S -n 256; exec \"$0\" \"$@\""])
+            .arg(&self.binary)
             .args(["up", "--foreground", "--no-user-kubeconfig"])
             .args(self.roots())
             .arg("--ready-file")

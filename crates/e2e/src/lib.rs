@@ -18,4 +18,5 @@ pub mod manifests;
 pub mod registry;
 pub mod runtime;
 pub mod simulation;
+pub mod streams;
 pub mod transcript;

@@ -1,5 +1,8 @@
 //! Parts left out, parts started alone: every component is a client that can be swapped.
 
+#[path = "parts/streams.rs"]
+mod streams;
+
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -212,7 +215,7 @@ fn api_server(cluster: &Cluster, certs: &Path) -> Result<Child> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_api_server_runs_alone_beside_the_others() -> Result<()> {
     let forwards = forwarding()?;
-    let registry = Registry::start(&[images::nginx("nginx:1")?]).await?;
+    let registry = Registry::start(&[images::busybox("busybox:1")?, images::nginx("nginx:1")?]).await?;
     guard().await?;
     let cluster = Cluster::prepare()?;
     cluster.trust_registry(&registry)?;
@@ -226,8 +229,14 @@ async fn the_api_server_runs_alone_beside_the_others() -> Result<()> {
     let file = |name: &str| certs.join(name).display().to_string();
     let (root, logs, ca) = (below("kubelet"), below("pod-logs"), file("ca.crt"));
     let (crt, key) = (file("kubelet.crt"), file("kubelet.key"));
+    // Logs that are moved away soon.
+    let config = cluster.root().join("kubelet.yaml");
+    let settings = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncontainerLogMaxSize: 64Ki\n";
+    std::fs::write(&config, settings)?;
+    let config = config.display().to_string();
     let kubelet = [
-        ["--container-runtime-endpoint", endpoint.as_str()],
+        ["--config", config.as_str()],
+        ["--container-runtime-endpoint", &endpoint],
         ["--hostname-override", NODE],
         ["--root-dir", &root],
         ["--pod-logs-dir", &logs],
@@ -235,10 +244,12 @@ async fn the_api_server_runs_alone_beside_the_others() -> Result<()> {
         ["--tls-cert-file", &crt],
         ["--tls-private-key-file", &key],
     ];
+    let kubelet = [kubelet.as_flattened(), &[NEARLY_FULL_DISK]].concat();
+    let start_kubelet = || part(&cluster, "kubelet", "kubelet.kubeconfig", &kubelet);
+    let mut kubelet = start_kubelet()?;
     let parts = vec![
         part(&cluster, "kube-controller-manager", "controller-manager.kubeconfig", &["--root-ca-file", &ca])?,
         part(&cluster, "kube-scheduler", "scheduler.kubeconfig", &[])?,
-        part(&cluster, "kubelet", "kubelet.kubeconfig", &[kubelet.as_flattened(), &[NEARLY_FULL_DISK]].concat())?,
         part(
             &cluster,
             "kube-proxy",
@@ -256,11 +267,23 @@ async fn the_api_server_runs_alone_beside_the_others() -> Result<()> {
         // Over HTTPS to the kubelet's own certificate, as a client it believes.
         cluster.kubectl(&["logs", "deployment/alone"]).await?;
 
-        // Killed and started again: the others find it, nothing acknowledged is lost.
-        server.kill().await?;
-        cluster.http_get(&url).await.context("the Service answers without an API server")?;
-        server = api_server(&cluster, &certs)?;
-        cluster.eventually("the API server is ready again", ready).await?;
+        let (busybox, nginx) = (registry.reference("busybox:1"), registry.reference("nginx:1"));
+        let start_server = || api_server(&cluster, &certs);
+        streams::World {
+            cluster: &cluster,
+            busybox,
+            nginx,
+            page: &url,
+            server: &mut server,
+            start_server: &start_server,
+            kubelet: &mut kubelet,
+            start_kubelet: &start_kubelet,
+        }
+        .run()
+        .await
+        .context("streams")?;
+
+        // It was killed and started again: the others find it, nothing acknowledged is lost.
         cluster.kubectl(&["scale", "deployment/alone", "--replicas=2"]).await?;
         cluster.kubectl(&["rollout", "status", "deployment/alone", "--timeout=90s"]).await?;
         end_pods(&cluster).await
@@ -270,7 +293,7 @@ async fn the_api_server_runs_alone_beside_the_others() -> Result<()> {
         names.map(|name| format!("{name}:\n{}", cluster.tail(&format!("{name}.log")))).join("\n")
     });
     drop(parts);
-    drop(server);
+    drop((server, kubelet));
     clean(&cluster, forwards).await?;
     works
 }

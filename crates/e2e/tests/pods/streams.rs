@@ -1,38 +1,22 @@
 //! exec, attach, cp, port-forward and debug with real kubectl, over WebSocket and over SPDY, and what
 //! becomes of a stream when either end of it is gone.
 
+use std::io::Read;
 use std::path::Path;
 use std::process::{Output, Stdio};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use e2e::cluster::{Cluster, PATIENCE};
 use e2e::registry::Registry;
+use e2e::streams::{PROTOCOLS, Protocol, begun, ends, forward, kubectl};
 use e2e::{clients, images, manifests};
 use stdx::ClockExt;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
-use tokio::process::{Child, Command};
-
-/// How kubectl speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Protocol {
-    WebSocket,
-    Spdy,
-}
-
-const PROTOCOLS: [Protocol; 2] = [Protocol::WebSocket, Protocol::Spdy];
+use tokio::process::Command;
 
 /// Bytes that go through a stream: more than any buffer on the way holds.
 const MUCH: usize = 24 << 20;
-
-fn kubectl(cluster: &Cluster, protocol: Protocol, args: &[&str]) -> Command {
-    let mut command = cluster.kubectl_command(args);
-    let websockets = if protocol == Protocol::WebSocket { "true" } else { "false" };
-    command.env("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", websockets);
-    command.env("KUBECTL_PORT_FORWARD_WEBSOCKETS", websockets);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command
-}
 
 /// Runs to its end, with something to read.
 async fn run(cluster: &Cluster, mut command: Command, input: Vec<u8>) -> Result<Output> {
@@ -76,7 +60,9 @@ pub async fn all() -> Result<()> {
     let mut cluster = Cluster::start(&[]).await?;
     cluster.trust_registry(&registry)?;
     let (busybox, nginx) = (registry.reference("busybox:1"), registry.reference("nginx:1"));
-    cluster.apply(&manifests::script("box", &busybox, "sleep 10000")).await?;
+    let memory = "    volumeMounts: [{name: memory, mountPath: /memory}]\n  volumes:\n  - name: memory\n    \
+                  emptyDir: {medium: Memory}\n";
+    cluster.apply(&format!("{}{memory}", manifests::script("box", &busybox, "sleep 10000"))).await?;
     let web = format!(
         "apiVersion: v1\nkind: Pod\nmetadata: {{name: web}}\nspec: {{terminationGracePeriodSeconds: 0, \
          containers: [{{name: web, image: \"{nginx}\"}}]}}"
@@ -92,7 +78,9 @@ pub async fn all() -> Result<()> {
         copies(&cluster, protocol).await.with_context(|| told("cp"))?;
         forwards(&cluster, protocol).await.with_context(|| told("port-forward"))?;
         debugs(&cluster, protocol, &busybox).await.with_context(|| told("debug"))?;
+        client_go(&cluster, protocol).await.with_context(|| told("client-go"))?;
     }
+    large_copies(&cluster).await.context("cp of a large file")?;
     python(&cluster).await.context("the Python client's helpers")?;
     refusals(&cluster).await.context("refusals")?;
     for protocol in PROTOCOLS {
@@ -188,17 +176,41 @@ async fn copies(cluster: &Cluster, protocol: Protocol) -> Result<()> {
     Ok(())
 }
 
-/// `kubectl port-forward` to a port of the pod `web`; gives the port on this side.
-async fn forward(cluster: &Cluster, protocol: Protocol, port: u16) -> Result<(Child, u16)> {
-    let mut child = kubectl(cluster, protocol, &["port-forward", "pod/web", &format!(":{port}")]).spawn()?;
-    let mut lines = BufReader::new(child.stdout.take().context("its output")?).lines();
-    let line = cluster.clock.timeout(PATIENCE, lines.next_line()).await.context("it says nothing")??;
-    let line = line.context("it ended")?;
-    let local = line.split("127.0.0.1:").nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok());
-    let local = local.with_context(|| format!("no port in {line:?}"))?;
-    // What more it says is read to the end.
-    tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-    Ok((child, local))
+/// What a program asks for that speaks one protocol and falls back to no other: commands, terminals that change
+/// their size, copies (over SPDY of 500 MB), a hundred connections at once.
+async fn client_go(cluster: &Cluster, protocol: Protocol) -> Result<()> {
+    let check = if protocol == Protocol::Spdy { "streams-spdy" } else { "streams-websocket" };
+    let mut command = Command::new(clients::tool("clientgo")?);
+    let told = clients::run(cluster, command.arg(cluster.kubeconfig()).arg(check)).await?;
+    ensure!(told.trim_end().ends_with(&format!("ok {check}")), "{told}");
+    Ok(())
+}
+
+/// 500 MB of noise there and back. Both ends are in the memory of the pod's volume: disks are small and slow
+/// where this runs.
+async fn large_copies(cluster: &Cluster) -> Result<()> {
+    const LARGE: u64 = 500 << 20;
+    let uid = cluster.kubectl(&["get", "pod", "box", "-o", "jsonpath={.metadata.uid}"]).await?;
+    let volume = format!("state/kubelet/pods/{uid}/volumes/kubernetes.io~empty-dir/memory");
+    let file = cluster.root().join(volume).join("here");
+    let hash = async || -> Result<String> {
+        let output = Command::new("sha256sum").stdin(std::fs::File::open(&file)?).output().await?;
+        ensure!(output.status.success(), "{}", text(&output.stderr));
+        Ok(text(&output.stdout))
+    };
+    std::io::copy(&mut std::fs::File::open("/dev/urandom")?.take(LARGE), &mut std::fs::File::create(&file)?)?;
+    let sent = hash().await?;
+    let path = file.display().to_string();
+    for args in [["cp", &path, "box:/memory/there"], ["cp", "box:/memory/there", &path]] {
+        let ended = run(cluster, kubectl(cluster, Protocol::WebSocket, &args), Vec::new()).await?;
+        ensure!(ended.status.success(), "{args:?}: {}", text(&ended.stderr));
+        // Only one of the two is there at a time.
+        if args[1] == path {
+            std::fs::remove_file(&file)?;
+        }
+    }
+    ensure!(file.metadata()?.len() == LARGE && hash().await? == sent, "other bytes came back");
+    cluster.kubectl(&["exec", "box", "--", "rm", "/memory/there", "/memory/here"]).await.map(drop)
 }
 
 async fn page(port: u16) -> Result<String> {
@@ -210,7 +222,7 @@ async fn page(port: u16) -> Result<String> {
 }
 
 async fn forwards(cluster: &Cluster, protocol: Protocol) -> Result<()> {
-    let (mut child, port) = forward(cluster, protocol, 80).await?;
+    let (mut child, port) = forward(cluster, protocol, "web", 80).await?;
     let all = (0..100).map(|_| page(port));
     let pages = cluster.clock.timeout(PATIENCE, futures::future::try_join_all(all)).await;
     for page in pages.context("100 connections")?? {
@@ -218,7 +230,7 @@ async fn forwards(cluster: &Cluster, protocol: Protocol) -> Result<()> {
     }
     // A connection that nobody takes ends, and later ones go on.
     child.kill().await?;
-    let (mut child, port) = forward(cluster, protocol, 81).await?;
+    let (mut child, port) = forward(cluster, protocol, "web", 81).await?;
     let nothing = cluster.clock.timeout(PATIENCE, page(port)).await.context("nobody listens")?;
     ensure!(nothing.as_ref().map_or(true, String::is_empty), "{nothing:?}");
     child.kill().await?;
@@ -240,7 +252,7 @@ async fn debugs(cluster: &Cluster, protocol: Protocol, image: &str) -> Result<()
     let line = cluster.clock.timeout(PATIENCE, lines.next_line()).await.context("it says nothing")??;
     ensure!(line.as_deref() == Some("heard this"), "{line:?}");
     tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-    let code = ends(cluster, child, "debug").await?;
+    let code = ends(cluster, &mut child, "debug").await?;
     ensure!(code == Some(0), "debug: {code:?}");
     Ok(())
 }
@@ -270,22 +282,12 @@ fn descriptors(cluster: &Cluster) -> Result<usize> {
     Ok(std::fs::read_dir(format!("/proc/{pid}/fd"))?.count())
 }
 
-/// A command that runs in a stream until its end is reached, once it has begun.
-async fn begun(cluster: &Cluster, protocol: Protocol, args: &[&str]) -> Result<Child> {
-    let mut child = kubectl(cluster, protocol, args).spawn()?;
-    let mut lines = BufReader::new(child.stdout.take().context("its output")?).lines();
-    let line = cluster.clock.timeout(PATIENCE, lines.next_line()).await.context("it says nothing")??;
-    ensure!(line.as_deref() == Some("begun"), "{args:?}: {line:?}");
-    tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-    Ok(child)
-}
-
 const EXEC: [&str; 6] = ["exec", "box", "--", "sh", "-c", "echo begun; sleep 9000"];
 
 async fn clients_vanish(cluster: &Cluster, protocol: Protocol) -> Result<()> {
     let before = descriptors(cluster)?;
-    let mut exec = begun(cluster, protocol, &EXEC).await?;
-    let (mut forwarding, port) = forward(cluster, protocol, 80).await?;
+    let mut exec = begun(cluster, kubectl(cluster, protocol, &EXEC)).await?;
+    let (mut forwarding, port) = forward(cluster, protocol, "web", 80).await?;
     // Held open: a connection within a stream within a connection.
     let mut io = TcpStream::connect(("127.0.0.1", port)).await?;
     io.write_all(b"GET / HTTP/1.1\r\n").await?;
@@ -303,38 +305,33 @@ async fn clients_vanish(cluster: &Cluster, protocol: Protocol) -> Result<()> {
         .await
 }
 
-/// A child that must end by itself.
-async fn ends(cluster: &Cluster, mut child: Child, what: &str) -> Result<Option<i32>> {
-    let ended = cluster.clock.timeout(PATIENCE, child.wait()).await;
-    let Ok(ended) = ended else { bail!("{what} does not end\n{}", cluster.log_tail()) };
-    Ok(ended?.code())
-}
-
 async fn containers_die(cluster: &Cluster, protocol: Protocol, image: &str) -> Result<()> {
     let name = format!("dies-{}", if protocol == Protocol::Spdy { "spdy" } else { "websocket" });
     cluster.apply(&manifests::script(&name, image, "echo begun; sleep 9000")).await?;
     cluster.kubectl(&["wait", "--for=condition=Ready", &format!("pod/{name}"), "--timeout=60s"]).await?;
-    let exec = begun(cluster, protocol, &["exec", &name, "--", "sh", "-c", "echo begun; sleep 9000"]).await?;
-    let attached = kubectl(cluster, protocol, &["attach", &name]).spawn()?;
-    let log = begun(cluster, protocol, &["logs", "-f", &name]).await?;
+    let mut exec =
+        begun(cluster, kubectl(cluster, protocol, &["exec", &name, "--", "sh", "-c", "echo begun; sleep 9000"]))
+            .await?;
+    let mut attached = kubectl(cluster, protocol, &["attach", &name]).spawn()?;
+    let mut log = begun(cluster, kubectl(cluster, protocol, &["logs", "-f", &name])).await?;
     cluster.kubectl(&["delete", "pod", &name, "--grace-period=1", "--wait=false"]).await?;
-    let code = ends(cluster, exec, "exec").await?;
+    let code = ends(cluster, &mut exec, "exec").await?;
     ensure!(code == Some(137), "exec: {code:?}");
-    ends(cluster, attached, "attach").await?;
-    ensure!(ends(cluster, log, "logs").await? == Some(0), "logs -f");
+    ends(cluster, &mut attached, "attach").await?;
+    ensure!(ends(cluster, &mut log, "logs").await? == Some(0), "logs -f");
     Ok(())
 }
 
 /// The API server and the kubelet are one process here: both are gone at once and come back.
 async fn servers_are_killed(cluster: &mut Cluster, protocol: Protocol) -> Result<()> {
-    let exec = begun(cluster, protocol, &EXEC).await?;
-    let (forwarding, _) = forward(cluster, protocol, 80).await?;
+    let mut exec = begun(cluster, kubectl(cluster, protocol, &EXEC)).await?;
+    let (mut forwarding, _) = forward(cluster, protocol, "web", 80).await?;
     cluster.kill().await?;
-    let code = ends(cluster, exec, "exec").await?;
+    let code = ends(cluster, &mut exec, "exec").await?;
     // A kubectl that speaks SPDY takes a connection that ends for a command that ended well.
     let told = protocol == Protocol::Spdy || code != Some(0);
     ensure!(told, "exec whose servers were killed ended with {code:?}");
-    ends(cluster, forwarding, "port-forward").await?;
+    ends(cluster, &mut forwarding, "port-forward").await?;
     cluster.up(&[]).await?;
     cluster.kubectl(&["wait", "--for=condition=Ready", "pod/box", "--timeout=60s"]).await?;
     exit_codes(cluster, protocol).await
