@@ -33,9 +33,7 @@ pub async fn run(
     figures: &mut Figures,
 ) -> Result<()> {
     let runtime = cri::Client::new(&format!("unix://{}", socket.display()), clock.clone())?;
-    let maps = client.api::<ConfigMap>().namespace("default");
-    let map = json!({"metadata": {"name": MAP, "namespace": "default"}, "data": {"word": "before"}});
-    maps.create(&serde_json::from_value(map)?).await?;
+    prepare(client).await?;
 
     let one = names("one", 1);
     start(client, clock, &one).await?;
@@ -75,11 +73,24 @@ pub async fn run(
     let text = format!("a ConfigMap's change is seen in {QUIET} pods");
     figures.add(&text, ms(took), "≤ 1 s", Some(took <= Duration::from_secs(1)));
     end(client, &runtime, clock, &all).await?;
-    maps.delete(MAP, &DeleteParams::default()).await?;
+    clear(client).await
+}
+
+/// Makes what the pods mount.
+pub async fn prepare(client: &Client) -> Result<()> {
+    let map = json!({"metadata": {"name": MAP, "namespace": "default"}, "data": {"word": "before"}});
+    client.api::<ConfigMap>().namespace("default").create(&serde_json::from_value(map)?).await?;
     Ok(())
 }
 
-fn names(prefix: &str, count: usize) -> Vec<String> {
+/// And takes it away.
+pub async fn clear(client: &Client) -> Result<()> {
+    client.api::<ConfigMap>().namespace("default").delete(MAP, &DeleteParams::default()).await?;
+    Ok(())
+}
+
+/// So many names.
+pub fn names(prefix: &str, count: usize) -> Vec<String> {
     (0..count).map(|n| format!("{prefix}-{n}")).collect()
 }
 
@@ -93,7 +104,7 @@ fn pod(name: &str) -> Value {
 }
 
 /// Creates pods and waits until all are Ready.
-async fn start(client: &Client, clock: &SharedClock, names: &[String]) -> Result<Duration> {
+pub async fn start(client: &Client, clock: &SharedClock, names: &[String]) -> Result<Duration> {
     let pods = client.api::<Pod>().namespace("default");
     let mut waiting: HashSet<&str> = names.iter().map(String::as_str).collect();
     let begin = clock.now();
@@ -121,7 +132,7 @@ async fn start(client: &Client, clock: &SharedClock, names: &[String]) -> Result
 }
 
 /// Deletes pods and waits until nothing of them is left.
-async fn end(client: &Client, runtime: &cri::Client, clock: &SharedClock, names: &[String]) -> Result<Duration> {
+pub async fn end(client: &Client, runtime: &cri::Client, clock: &SharedClock, names: &[String]) -> Result<Duration> {
     let pods = client.api::<Pod>().namespace("default");
     let begin = clock.now();
     for name in names {

@@ -6,10 +6,12 @@ mod custom;
 mod figures;
 mod load;
 mod many;
+mod pages;
 mod pods;
 mod process;
 mod rules;
 mod scan;
+mod streams;
 mod watch;
 
 use std::path::PathBuf;
@@ -30,7 +32,8 @@ use figures::Figures;
 const IMAGE: &str = "pintle.invalid/bench/nginx:1";
 
 /// What may be left out, and how short it may be.
-const FLAGS: [&str; 6] = ["--only-chain", "--only-load", "--only-pods", "--only-rules", "--only-watches", "--quick"];
+const FLAGS: [&str; 7] =
+    ["--only-chain", "--only-load", "--only-pods", "--only-rules", "--only-streams", "--only-watches", "--quick"];
 
 /// Runs everything and prints a table.
 pub fn run(args: &[String]) -> Result<()> {
@@ -48,6 +51,11 @@ pub fn run(args: &[String]) -> Result<()> {
     }
     if has("--only-rules") {
         rules::run(&clock, &mut figures)?;
+        println!("{}", figures.table());
+        return Ok(());
+    }
+    if has("--only-streams") {
+        runtime.block_on(streams_and_pages(&clock, quick, &mut figures))?;
         println!("{}", figures.table());
         return Ok(());
     }
@@ -117,6 +125,7 @@ async fn all(clock: &SharedClock, quick: bool, only_pods: bool, mut figures: Fig
     load::beyond(&client, pid, clock, count, &mut figures).await.context("beyond")?;
     cluster.stop().await?;
     many_pods(clock, quick, &mut figures).await.context("many pods")?;
+    streams_and_pages(clock, quick, &mut figures).await?;
     watch::run(clock, &watch::Extent::new(quick), &mut figures).await.context("watches")?;
     let binary = std::fs::metadata(cluster.binary())?.len();
     let megabytes = binary as f64 / 1e6;
@@ -141,6 +150,19 @@ async fn many_pods(clock: &SharedClock, quick: bool, figures: &mut Figures) -> R
     let (mut cluster, socket) = with_image().await?;
     let (client, pid) = (client(&cluster, clock)?, cluster.pid().context("the cluster runs")?);
     many::run(&client, &socket, clock, pid, quick, figures).await?;
+    cluster.stop().await
+}
+
+/// What goes through the kubelet's own server.
+async fn streams_and_pages(clock: &SharedClock, quick: bool, figures: &mut Figures) -> Result<()> {
+    let (mut cluster, socket) = with_image().await?;
+    let archive = cluster.root().join("streams.tar");
+    std::fs::write(&archive, images::busybox(streams::IMAGE)?.archive()?)?;
+    containerd::import(&socket, streams::IMAGE, &archive).await?;
+    let client = client(&cluster, clock)?;
+    streams::run(&cluster, &client, &socket, clock, quick, figures).await.context("streams")?;
+    streams::logs(&cluster, &client, clock, quick, figures).await.context("logs")?;
+    pages::run(&cluster, &client, &socket, clock, quick, figures).await.context("pages")?;
     cluster.stop().await
 }
 
