@@ -14,6 +14,8 @@ use kinds::User;
 use machinery::status::{self, GroupResource, Status};
 use parking_lot::Mutex;
 use stdx::ClockExt;
+use tracing::Instrument;
+use transport::debug::Debug;
 use transport::websocket::Takeover;
 use transport::{Body, ReadError, Response};
 
@@ -25,6 +27,7 @@ use crate::encode::negotiate::{self, Accepted, Format, Offer};
 use crate::registry::catalogue::Resource;
 use crate::request::{Query, RequestInfo};
 use crate::server::ApiServer;
+use crate::traces::{self, Trace};
 use crate::{dispatch, encode, fairness, request};
 
 /// The largest body.
@@ -53,6 +56,8 @@ pub struct Call {
     pub takeover: Option<Takeover>,
     /// What the client is warned of, however the request ends.
     warnings: Arc<Mutex<Vec<String>>>,
+    /// Of which trace the request is a part.
+    pub trace: Trace,
     /// The place of a stream, for who carries it on after the answer.
     pub slot: Mutex<Option<fairness::Slot>>,
 }
@@ -69,8 +74,16 @@ pub async fn handle(server: Arc<ApiServer>, request: transport::Request) -> Resp
     let counted = info.as_ref().unwrap_or(&NOTHING);
     let (mut running, is_stream) = (own.metrics.begin(&own, counted, &query, &head), fairness::is_stream(counted));
     let warnings = Arc::default();
-    let outcome = survive(steps(server, head, body, info, Arc::clone(&warnings)), &own.panics).await;
+    // The client's name for the request, or one of ours, so that both sides can speak of it.
+    let id = headers.get("audit-id").filter(|id| id.len() <= 64).cloned();
+    let id = id.or_else(|| HeaderValue::from_str(&own.rng.uuid()).ok());
+    let span = traces::request(&head, info.as_ref().ok(), id.as_ref());
+    let line = traces::Line::begin(&head, &own.clock);
+    let work = steps(server, head, body, info, Arc::clone(&warnings));
+    let outcome = survive(work, &own.panics).instrument(span.clone()).await;
     let mut response = outcome.unwrap_or_else(|status| encode::failure(&headers, &query, &status));
+    traces::answered(&span, response.status().as_u16());
+    line.end(&span, response.status().as_u16());
     let is_stream = is_stream && response.status().as_u16() < 300;
     running.answered(response.status().as_u16(), is_stream);
     if is_stream {
@@ -79,9 +92,6 @@ pub async fn handle(server: Arc<ApiServer>, request: transport::Request) -> Resp
     encode::warn(&mut response, &warnings.lock());
     let none = HeaderValue::from_static("no-cache, private");
     response.headers_mut().entry(http::header::CACHE_CONTROL).or_insert(none);
-    // The client's name for the request, or one of ours, so that both sides can speak of it.
-    let id = headers.get("audit-id").filter(|id| id.len() <= 64).cloned();
-    let id = id.or_else(|| HeaderValue::from_str(&own.rng.uuid()).ok());
     response.headers_mut().extend(id.map(|id| (HeaderName::from_static("audit-id"), id)));
     response
 }
@@ -111,6 +121,7 @@ async fn steps(
         authn::websocket::take_token(&mut head.headers)?;
         let user = authn::identify(server.authenticators(), &head, &info).await?;
         let causes = read_causes(&head.headers, &head.extensions);
+        let trace = Trace::begin(&server, &head, &info, &user);
         refuse_impersonation(&head.headers, &user)?;
         let Some(slot) = server.fairness.admit(&info, &user) else { return Ok(fairness::come_back()) };
         authorize(&server, &user, &info).await?;
@@ -119,7 +130,7 @@ async fn steps(
         let is_stream = fairness::is_stream(&info) || remote.is_some();
         let writes = info.is_resource && !is_stream && !matches!(info.verb.as_str(), "get" | "list" | "watch");
         // Nobody else's body is looked at: it would only be memory that a stranger fills.
-        let (body, stream) = match (writes, is_stream) {
+        let (body, stream) = match (writes || Debug::reads(&info.path), is_stream) {
             (true, _) => (read(&server, &head, body).await?, None),
             (false, is_stream) => (Bytes::new(), is_stream.then_some(body)),
         };
@@ -138,6 +149,7 @@ async fn steps(
             remote,
             takeover,
             warnings,
+            trace,
             slot: Mutex::new(None),
         };
         if writes {
@@ -166,14 +178,15 @@ async fn steps(
 async fn see_through(call: Call, slot: fairness::Slot) -> status::Result<Response> {
     let (tell, told) = tokio::sync::oneshot::channel();
     let stage = call.server.stage().clone();
-    stage.spawn(async move {
+    let work = async move {
         let turn = call.server.fairness.turn(call.body.len()).await;
         let outcome = AssertUnwindSafe(dispatch::dispatch(&call)).catch_unwind().await;
         drop(turn);
         drop(slot);
         // Nobody listens to a client that is gone.
         drop(tell.send(outcome));
-    });
+    };
+    stage.spawn(work.in_current_span());
     match told.await {
         Ok(Ok(answer)) => answer,
         Ok(Err(panic)) => std::panic::resume_unwind(panic),

@@ -116,13 +116,16 @@ fn slis(call: &Call) -> Response {
         health.reset();
         return encode::text(200, "metrics reset\n");
     }
-    metrics::text(health.indicators() + &metrics::start_time())
+    metrics::text(call, health.indicators() + &metrics::start_time())
 }
 
 async fn non_resource(call: &Call) -> status::Result<Response> {
     let path = call.info.path.as_str();
     if path.trim_end_matches('/') == SLIS {
         return Ok(slis(call));
+    }
+    if let Some(response) = call.server.debug.respond(&call.method, path, &call.body) {
+        return Ok(response);
     }
     if !matches!(call.info.verb.as_str(), "get" | "head") {
         return Ok(not_found());

@@ -43,6 +43,7 @@ pub mod resource_metrics;
 pub mod security;
 pub mod server;
 pub mod subresources;
+pub mod traces;
 pub mod verbs;
 pub mod version;
 

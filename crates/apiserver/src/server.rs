@@ -8,9 +8,11 @@ use kinds::{SharedKind, User};
 use machinery::status;
 use stdx::SharedClock;
 use stdx::shutdown::Stage;
+use stdx::trace::Sampler;
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio_util::sync::WaitForCancellationFutureOwned;
+use transport::debug::Debug;
 use transport::once::Dialer;
 use transport::{Handler, SharedHandler};
 
@@ -77,6 +79,10 @@ pub struct Config {
     pub aggregation: aggregation::Options,
     /// Keeps flow schemas and priority levels; without it they are what others make of them.
     pub priority_and_fairness: bool,
+    /// What is below `/debug`.
+    pub debug: Debug,
+    /// Which requests begin traces; none: traces are passed on, and told of nowhere.
+    pub tracing: Option<Sampler>,
 }
 
 impl Config {
@@ -108,6 +114,8 @@ impl Config {
             read_authorities: None,
             aggregation: aggregation::Options::default(),
             priority_and_fairness: true,
+            debug: Debug::none(),
+            tracing: None,
         }
     }
 }
@@ -136,6 +144,9 @@ pub struct ApiServer {
     pub resource_metrics: ResourceMetrics,
     /// Requests that panicked.
     pub panics: AtomicU64,
+    pub debug: Debug,
+    /// Which requests begin traces, where any are told of.
+    pub tracing: Option<Sampler>,
     authenticators: Vec<Arc<dyn Authenticator>>,
     front_proxy_headers: Headers,
     kubelet_client: Option<Arc<rustls::ClientConfig>>,
@@ -165,6 +176,7 @@ impl ApiServer {
             authenticators.push(Arc::new(X509::new(trust, config.clock.clone())));
         }
         authenticators.push(security.tokens.clone());
+        let metrics = Metrics::new(security.plugins.iter().map(|plugin| plugin.name()));
         let bootstrapped = Arc::new(AtomicBool::new(false));
         let built_in = || kinds::ALL.iter().copied().map(SharedKind::from);
         let openapi = OpenApi::new(built_in(), config.version.as_str(), config.clock.clone());
@@ -182,12 +194,14 @@ impl ApiServer {
             health: health(&bootstrapped, stage),
             fairness: Fairness::default(),
             components: Components::default(),
-            metrics: Metrics::default(),
+            metrics,
             aggregation: Aggregation::new(config.aggregation),
             resource_metrics: ResourceMetrics::default(),
             openapi,
             discovery: Discovery::new(built_in(), config.address.clone()),
             panics: AtomicU64::new(0),
+            debug: config.debug,
+            tracing: config.tracing,
             authenticators,
             front_proxy_headers: config.front_proxy_headers.clone(),
             kubelet_client: config.kubelet_client,

@@ -40,6 +40,7 @@ async fn requests_are_passed_on_in_the_name_of_who_asks() {
         ("authorization", "Bearer secret"),
         ("x-mine", "1"),
         ("connection", "x-mine"),
+        ("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"),
     ];
     let answer = alice.send("GET", &format!("{FOOS}/a%2Fb?x=1%2F2"), &lies, "").await;
     // As it was understood here, where it was authorized.
@@ -53,6 +54,8 @@ async fn requests_are_passed_on_in_the_name_of_who_asks() {
         "x-remote-uid: u-1",
         "x-remote-group: staff",
         "x-remote-extra-example.com%2fwhy: because",
+        // Of which trace it is a part.
+        "traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00",
     ] {
         assert!(text.contains(line), "{line} in {text}");
     }

@@ -235,3 +235,106 @@ async fn what_nodes_and_pods_use_is_what_kubelets_tell_twice() {
     assert_eq!(registered["spec"].get("service"), None);
     serving.stop();
 }
+
+#[tokio::test]
+async fn pages_come_in_the_form_that_is_asked_for_and_a_scrape_leaves_nothing() {
+    let server = Server::start().await;
+    let accept = [("accept", "application/openmetrics-text;version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.3")];
+    let open = server.root.send("GET", "/metrics", &accept, "").await;
+    assert!(open.header("content-type").starts_with("application/openmetrics-text; version=1.0.0"));
+    assert!(open.text().ends_with("# EOF\n"), "{}", open.text());
+    let first = server.root.get("/metrics").await;
+    assert!(first.header("content-type").starts_with("text/plain; version=0.0.4"));
+    for _ in 0..200 {
+        server.root.get("/metrics").await;
+    }
+    let last = server.root.get("/metrics").await.text();
+    assert_eq!(first.text().lines().count(), last.lines().count(), "{last}");
+}
+
+#[tokio::test]
+async fn admission_and_watches_are_counted() {
+    let server = Server::start().await;
+    let mut watch = server.root.watch("/api/v1/configmaps?watch=1").await;
+    let created = common::config_map("a", "1");
+    server.root.post("/api/v1/namespaces/default/configmaps", &created).await.ok();
+    server.root.delete("/api/v1/namespaces/default/configmaps/a").await.ok();
+    while watch.next().await.expect("an event")["type"] != "DELETED" {}
+    let text = server.root.get("/metrics").await.text();
+    const PLUGIN: &str = "apiserver_admission_controller_admission_duration_seconds_count";
+    const STEP: &str = "apiserver_admission_step_admission_duration_seconds_count";
+    let labels = ["name=\"LimitRanger\"", "operation=\"CREATE\"", "rejected=\"false\"", "type=\"admit\""];
+    assert!(value(&text, PLUGIN, &labels) >= 1.0);
+    assert!(value(&text, STEP, &["operation=\"DELETE\"", "type=\"validate\"", "rejected=\"false\""]) >= 1.0);
+    let of = ["group=\"\"", "version=\"v1\"", "resource=\"configmaps\""];
+    assert!(value(&text, "apiserver_watch_events_total", &of) >= 2.0);
+    assert!(value(&text, "apiserver_watch_events_sizes_sum", &of) > 100.0);
+    // A namespace that is not there is refused by a plugin.
+    assert_eq!(server.root.post("/api/v1/namespaces/none/configmaps", &created).await.code, 404);
+    let text = server.root.get("/metrics").await.text();
+    let refused = ["name=\"NamespaceLifecycle\"", "operation=\"CREATE\"", "rejected=\"true\""];
+    assert_eq!(value(&text, PLUGIN, &refused), 1.0);
+}
+
+#[tokio::test]
+async fn what_is_below_debug_is_for_who_may() {
+    let levels = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let to = levels.clone();
+    let set = move |text: &str| {
+        to.lock().push(text.to_owned());
+        Ok(())
+    };
+    let server = Server::start_with(|config| config.debug = transport::debug::Debug::none().with_level(set)).await;
+    let put = server.root.send("PUT", "/debug/flags/v", &[], "4").await;
+    assert_eq!((put.code, put.text().as_str()), (200, "successfully set klog.logging.verbosity to 4\n"));
+    assert_eq!(server.root.get("/debug/flags/v").await.code, 406);
+    assert_eq!(server.root.get("/debug/pprof/").await.code, 404);
+    let stranger = server.client("somebody", &["system:authenticated"]);
+    assert_eq!(stranger.send("PUT", "/debug/flags/v", &[], "9").await.code, 403);
+    assert_eq!(*levels.lock(), ["4"]);
+    let without = Server::start().await;
+    assert_eq!(without.root.send("PUT", "/debug/flags/v", &[], "4").await.code, 404);
+}
+
+/// A node that takes connections and says nothing.
+#[tokio::test]
+async fn nobody_waits_for_a_ready_node_that_keeps_silent() {
+    let (clock, kubelet, serving) = (RealClock::shared(), Arc::new(Kubelet::default()), Stage::new());
+    let authority = Authority::generate("test", clock.wall()).expect("authority");
+    let issue = |request: &Request| {
+        let issued = authority.issue(request, clock.wall()).expect("issued");
+        Identity::from_pem(issued.certificate.as_bytes(), issued.key.as_bytes()).expect("identity")
+    };
+    let own = issue(&Request::client("kube-apiserver-kubelet-client", "system:masters"));
+    let client = Arc::new(tls::client(&clock, authority.roots().expect("roots"), Some(own)).expect("TLS"));
+    let server = Server::start_with(|config| config.kubelet_client = Some(client)).await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("bind");
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("bind");
+    let config = tls::server(&clock, issue(&Request::server("system:node:n1", ["n1"]))).expect("TLS");
+    let (stage, handler, at) = (serving.clone(), kubelet.clone(), clock.clone());
+    let port = |listener: &tokio::net::TcpListener| listener.local_addr().expect("address").port();
+    for (name, port) in [("n1", port(&listener)), ("n2", port(&silent))] {
+        let node = json!({"metadata": {"name": name}, "status": {
+            "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": port}}}});
+        server.root.post("/api/v1/nodes", &node).await.ok();
+    }
+    serving.spawn(async move {
+        transport::serve::serve(listener, config, handler, Limits::default(), at, &stage).await.expect("serves");
+    });
+    let uri = "/apis/metrics.k8s.io/v1beta1/nodes";
+    let (nodes, accepted) = tokio::join!(server.root.get(uri), silent.accept());
+    let names: Vec<_> =
+        nodes.ok()["items"].as_array().into_iter().flatten().map(|n| n["metadata"]["name"].clone()).collect();
+    assert_eq!(names, ["n1"]);
+    // The answer came while the silent one was still being waited for by a task of the server's: its connection
+    // is open. Whoever had waited for it would have given it up first.
+    let (connection, _) = accepted.expect("it was asked");
+    let mut said = vec![0; 16 << 10];
+    connection.readable().await.expect("it was greeted");
+    assert!(connection.try_read(&mut said).expect("a greeting") > 0);
+    let more = connection.try_read(&mut said);
+    assert!(more.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock), "{more:?}");
+    serving.stop();
+}

@@ -1,5 +1,5 @@
-//! What a component that runs alone serves of itself: whether it is well to everybody, what it counts and how
-//! it is configured to whom the API server allows it.
+//! What a component that runs alone serves of itself: whether it is well to everybody, what it counts, how it
+//! is configured and what is below `/debug` to whom the API server allows it.
 //!
 //! Health needs no permission, as upstream (`--authorization-always-allow-paths`); everything else is asked of
 //! the API server for its path. Only tokens say who asks: whoever has a certificate asks through the API server.
@@ -9,8 +9,9 @@ use std::sync::Arc;
 use http::{HeaderValue, Method, StatusCode};
 use machinery::status::Status;
 use serde_json::Value;
-use stdx::metrics::{MEDIA_TYPE, Registry};
-use transport::{Handler, Request, Responding, Response};
+use stdx::metrics::{Form, Registry};
+use transport::debug::Debug;
+use transport::{Body, Handler, Request, Responding, Response};
 
 use crate::delegated::{Delegate, Wish};
 
@@ -20,6 +21,7 @@ pub struct Component {
     registry: Registry,
     /// What `/configz` shows.
     config: Arc<Value>,
+    debug: Debug,
     others: Others,
 }
 
@@ -35,17 +37,17 @@ enum Others {
 
 impl Component {
     /// Of a component that counts in `registry`; without a delegate everybody may see it.
-    pub fn new(registry: Registry, config: Value, delegate: Option<Delegate>) -> Self {
+    pub fn new(registry: Registry, config: Value, debug: Debug, delegate: Option<Delegate>) -> Self {
         let others = delegate.map_or(Others::Everybody, |delegate| Others::Allowed(Arc::new(delegate)));
-        Self { registry, config: Arc::new(config), others }
+        Self { registry, config: Arc::new(config), debug, others }
     }
 
     /// One that tells its health and nothing else.
     pub fn health_only() -> Self {
-        Self { registry: Registry::default(), config: Arc::default(), others: Others::Nobody }
+        Self { registry: Registry::default(), config: Arc::default(), debug: Debug::none(), others: Others::Nobody }
     }
 
-    async fn answer(&self, request: http::request::Parts) -> Response {
+    async fn answer(&self, request: http::request::Parts, body: Body) -> Response {
         let path = request.uri.path();
         if is_health(path) {
             return text(StatusCode::OK, "text/plain; charset=utf-8", "ok".into());
@@ -54,11 +56,18 @@ impl Component {
             let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
             return text(code, "application/json", status.to_value().to_string());
         }
+        if let Some(response) = self.debug.answer(&request.method, path, body).await {
+            return response;
+        }
         match path {
             _ if request.method != Method::GET => {
                 text(StatusCode::METHOD_NOT_ALLOWED, "text/plain; charset=utf-8", "405: Method Not Allowed\n".into())
             }
-            "/metrics" => text(StatusCode::OK, MEDIA_TYPE, self.registry.page()),
+            "/metrics" => {
+                let accept = request.headers.get(http::header::ACCEPT).and_then(|v| v.to_str().ok());
+                let form = Form::asked(accept);
+                text(StatusCode::OK, form.media_type(), form.write(self.registry.page()))
+            }
             "/configz" => text(StatusCode::OK, "application/json", self.config.to_string()),
             _ => text(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", "404 page not found\n".into()),
         }
@@ -111,7 +120,10 @@ fn text(code: StatusCode, media: &'static str, text: String) -> Response {
 impl Handler for Component {
     fn call(&self, request: Request) -> Responding {
         let this = self.clone();
-        Box::pin(async move { Ok(this.answer(request.into_parts().0).await) })
+        Box::pin(async move {
+            let (request, body) = request.into_parts();
+            Ok(this.answer(request, body).await)
+        })
     }
 }
 
@@ -157,7 +169,8 @@ mod tests {
         let delegate = Delegate::new(client, Vec::new(), Default::default(), RealClock::shared());
         let registry = Registry::default();
         registry.counter("a_total", "A.", &[]).inc(&[]);
-        let component = Component::new(registry, json!({"componentconfig": {}}), Some(delegate));
+        let component =
+            Component::new(registry, json!({"componentconfig": {}}), Debug::none().with_profiling([]), Some(delegate));
         for (method, path, token, code, part) in [
             (Method::GET, "/healthz", "", 200, "ok"),
             (Method::GET, "/livez/ping", "bad", 200, "ok"),
@@ -166,13 +179,15 @@ mod tests {
             (Method::GET, "/metrics", "bad", 401, "\"reason\":\"Unauthorized\""),
             (Method::GET, "/configz", "good", 403, "forbidden: User \\\"jane\\\" cannot get path \\\"/configz\\\""),
             (Method::POST, "/metrics", "good", 403, "cannot post path"),
+            (Method::GET, "/debug/pprof/", "good", 403, "Forbidden"),
+            (Method::GET, "/debug/pprof/", "bad", 401, "Unauthorized"),
             (Method::GET, "/healthz/other", "bad", 401, "Unauthorized"),
             (Method::GET, "/nothing", "good", 403, "Forbidden"),
         ] {
             let (got, text) = ask(&component, method, path, token).await;
             assert!(got == code && text.contains(part), "{path} {token}: {got} {text}");
         }
-        let open = Component::new(Registry::default(), json!({}), None);
+        let open = Component::new(Registry::default(), json!({}), Debug::none(), None);
         assert_eq!(ask(&open, Method::GET, "/nothing", "").await, (404, "404 page not found\n".to_owned()));
         assert_eq!(ask(&open, Method::POST, "/metrics", "").await.0, 405);
         let closed = Component::health_only();

@@ -10,7 +10,7 @@
 //! overflow; the runner then asks the controller for all its keys once there is room
 //! ([`Queue::take_overflow`]), so that nothing is lost.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -39,7 +39,8 @@ struct State<K> {
     ready: VecDeque<K>,
     /// Keys in `ready`, or added while in `processing`; with since when and why.
     dirty: HashMap<K, (Instant, Vec<Cause>)>,
-    processing: HashSet<K>,
+    /// Keys that are being worked on, with since when.
+    processing: HashMap<K, Instant>,
     delayed: DelayQueue<K>,
     backoff: Backoff<K>,
     overflowed: bool,
@@ -81,7 +82,7 @@ impl<K: Item> Queue<K> {
         let state = State {
             ready: VecDeque::new(),
             dirty: HashMap::new(),
-            processing: HashSet::new(),
+            processing: HashMap::new(),
             delayed: DelayQueue::default(),
             backoff: Backoff::new(backoff),
             overflowed: false,
@@ -116,6 +117,20 @@ impl<K: Item> Queue<K> {
         registry
             .counter("workqueue_retries_total", "Total number of retries handled by workqueue", &label)
             .watch(&[name], of(|queue| queue.counters.retries.load(Ordering::Relaxed) as f64));
+        registry
+            .gauge(
+                "workqueue_unfinished_work_seconds",
+                "How many seconds of work has been done that is in progress and hasn't been observed by work_duration.",
+                &label,
+            )
+            .watch(&[name], of(|queue| queue.under_way().0.as_secs_f64()));
+        registry
+            .gauge(
+                "workqueue_longest_running_processor_seconds",
+                "How many seconds has the longest running processor for workqueue been running.",
+                &label,
+            )
+            .watch(&[name], of(|queue| queue.under_way().1.as_secs_f64()));
     }
 
     /// Asks for `key` to be worked on now. False when the queue is full.
@@ -208,7 +223,7 @@ impl<K: Item> Queue<K> {
                     if let Some((name, waited)) = self.waited.get() {
                         waited.took(&[name], now.since(since));
                     }
-                    state.processing.insert(key.clone());
+                    state.processing.insert(key.clone(), now);
                     if !state.ready.is_empty() {
                         self.wake.notify_one();
                     }
@@ -230,7 +245,7 @@ impl<K: Item> Queue<K> {
     /// meanwhile.
     pub fn done(&self, key: &K) {
         let mut state = self.state.lock();
-        if state.processing.remove(key) && state.dirty.contains_key(key) {
+        if state.processing.remove(key).is_some() && state.dirty.contains_key(key) {
             state.ready.push_back(key.clone());
             drop(state);
             self.wake.notify_one();
@@ -249,6 +264,13 @@ impl<K: Item> Queue<K> {
         self.state.lock().closed = true;
         self.wake.notify_waiters();
         self.wake.notify_one();
+    }
+
+    /// How long keys have been worked on that still are: all together, and the longest.
+    fn under_way(&self) -> (Duration, Duration) {
+        let (now, state) = (self.clock.now(), self.state.lock());
+        let times = state.processing.values().map(|began| now.since(*began));
+        times.fold(Default::default(), |(all, longest): (Duration, Duration), time| (all + time, longest.max(time)))
     }
 
     /// How many keys are ready or marked.
@@ -290,7 +312,7 @@ impl<K: Item> State<K> {
             return Insert::Refused;
         }
         self.dirty.insert(key.clone(), (now, cause.into_iter().collect()));
-        if self.processing.contains(&key) {
+        if self.processing.contains_key(&key) {
             return Insert::Marked;
         }
         self.ready.push_back(key);
@@ -303,6 +325,7 @@ mod tests {
     use super::*;
     use jiff::Timestamp;
     use proptest::prelude::*;
+    use std::collections::HashSet;
     use stdx::clock::ManualClock;
 
     fn queue(capacity: usize) -> (Arc<Queue<u8>>, ManualClock) {
@@ -341,13 +364,18 @@ mod tests {
         assert_eq!(poll(&queue), Some(1));
         queue.retry(&1);
         queue.done(&1);
+        assert_eq!(poll(&queue), Some(2));
+        queue.add(3);
+        clock.advance(Duration::from_secs(3));
         let page = registry.page();
         let samples = stdx::metrics::read::read(&page).expect("a page");
         let value =
             |name: &str| samples.iter().find(|s| s.name == name && s.label("name") == "things").map(|s| s.value);
-        assert_eq!((value("workqueue_depth"), value("workqueue_adds_total")), (Some(1.0), Some(2.0)));
+        assert_eq!((value("workqueue_depth"), value("workqueue_adds_total")), (Some(1.0), Some(3.0)));
         assert_eq!(value("workqueue_retries_total"), Some(1.0));
-        assert_eq!(value("workqueue_queue_duration_seconds_sum"), Some(2.0));
+        assert_eq!(value("workqueue_queue_duration_seconds_sum"), Some(4.0));
+        assert_eq!(value("workqueue_unfinished_work_seconds"), Some(3.0));
+        assert_eq!(value("workqueue_longest_running_processor_seconds"), Some(3.0));
         drop(queue);
         assert!(!registry.page().contains("workqueue_depth"), "a queue that is gone has no depth");
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use stdx::SharedClock;
 use tonic::body::Body;
 use tower_service::Service;
+use tracing::Instrument;
 
 type Told = dyn Fn(&str, Duration, bool) + Send + Sync;
 
@@ -43,15 +44,33 @@ where
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         let operation = operation(request.uri().path());
         let (told, clock, began) = (self.told.clone(), self.clock.clone(), self.clock.now());
+        let span = span(request.uri().path());
         let called = self.channel.call(request);
-        Box::pin(async move {
+        let work = async move {
             let answer = called.await;
             // A call that failed has its status in the head of the answer.
             let well = |r: &http::Response<Body>| r.headers().get("grpc-status").is_none_or(|s| s == "0");
-            told(&operation, clock.now().since(began), !answer.as_ref().is_ok_and(well));
+            let is_well = answer.as_ref().is_ok_and(well);
+            if !is_well {
+                tracing::Span::current().record("error", "the call failed");
+            }
+            told(&operation, clock.now().since(began), !is_well);
             answer
-        })
+        };
+        Box::pin(work.instrument(span))
     }
+}
+
+/// A call as a part of a trace.
+fn span(path: &str) -> tracing::Span {
+    tracing::debug_span!(
+        target: "trace",
+        "call",
+        "otel.kind" = "client",
+        "otel.name" = path.trim_start_matches('/'),
+        "rpc.system" = "grpc",
+        error = tracing::field::Empty
+    )
 }
 
 /// `/runtime.v1.RuntimeService/RunPodSandbox` is `run_podsandbox`.

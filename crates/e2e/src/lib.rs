@@ -12,6 +12,7 @@ pub use demo::images;
 pub mod abandoned;
 pub mod clients;
 pub mod cluster;
+pub mod collector;
 pub mod cri_proxy;
 pub mod leaks;
 pub mod manifests;

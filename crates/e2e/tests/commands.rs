@@ -1,4 +1,5 @@
-//! The `pintle` command where it refuses, stops, saves and removes: what it says is what it did.
+//! The `pintle` command where it refuses, stops, saves and removes: what it says is what it did; and what it says
+//! while it runs.
 //! No pods here; these need root alone.
 
 use std::path::Path;
@@ -6,6 +7,7 @@ use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
 use e2e::cluster::Cluster;
+use e2e::collector::Collector;
 use e2e::runtime;
 use serde_json::Value;
 use tokio::process::Command;
@@ -230,4 +232,87 @@ async fn a_snapshot_of_a_running_cluster_is_gone_back_to() -> Result<()> {
     let now = resource_version(&cluster, "before").await?;
     ensure!(now > last + storage::snapshot::JUMP / 2, "the revision went from {last} to {now}");
     Ok(())
+}
+
+/// A request of the administrator's with curl, which can say what kubectl cannot; the body of the answer.
+async fn curl(cluster: &Cluster, port: &str, arguments: &[&str], path: &str) -> Result<String> {
+    let config = cluster.json(&["config", "view", "--raw", "-o", "json"]).await?;
+    let file = |name: &str, data: &Value| -> Result<String> {
+        let path = cluster.root().join(name);
+        let decoded = base64::Engine::decode(&base64::prelude::BASE64_STANDARD, data.as_str().unwrap_or_default())?;
+        std::fs::write(&path, decoded)?;
+        Ok(path.display().to_string())
+    };
+    let user = &config["users"][0]["user"];
+    let (cert, key) =
+        (file("curl.crt", &user["client-certificate-data"])?, file("curl.key", &user["client-key-data"])?);
+    let ca = file("curl-ca.crt", &config["clusters"][0]["cluster"]["certificate-authority-data"])?;
+    let mut command = Command::new("curl");
+    command.args(["--silent", "--show-error", "--max-time", "30", "--cert", &cert, "--key", &key, "--cacert", &ca]);
+    let output = command.args(arguments).arg(format!("https://127.0.0.1:{port}{path}")).output().await?;
+    ensure!(output.status.success(), "{path}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_is_found_in_the_log_and_in_its_trace() -> Result<()> {
+    let collector = Collector::start().await?;
+    let mut cluster = Cluster::prepare()?;
+    let config = cluster.root().join("tracing.yaml");
+    let head = "apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\n";
+    std::fs::write(&config, format!("{head}endpoint: {}\nsamplingRatePerMillion: 0\n", collector.address))?;
+    let port = std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port().to_string();
+    let config = config.display().to_string();
+    let flags = [API_ONLY, "--bind-address=127.0.0.1", "--secure-port", &port, "--logging-format=json"];
+    cluster.up(&[&flags[..], &["--tracing-config-file", &config]].concat()).await?;
+    let log = || std::fs::read_to_string(cluster.root().join("pintle.log")).unwrap_or_default();
+    ensure!(!log().contains("\"msg\":\"HTTP\""), "nobody asked for a line of every request");
+    // From here on somebody does.
+    let put = curl(&cluster, &port, &["--request", "PUT", "--data", "4"], "/debug/flags/v").await?;
+    ensure!(put == "successfully set klog.logging.verbosity to 4\n", "{put}");
+
+    let caller = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let body = r#"{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "traced"}}"#;
+    let (trace, id) = (format!("traceparent: {caller}"), "audit-id: 11111111-2222-4333-8444-555555555555");
+    let post = ["--header", &trace, "--header", id, "--header", "content-type: application/json", "--data", body];
+    let path = "/api/v1/namespaces/default/configmaps";
+    let created: Value = serde_json::from_str(&curl(&cluster, &port, &post, path).await?)?;
+    ensure!(created["metadata"]["name"] == "traced", "{created:#}");
+    let lines: Vec<Value> = log().lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let line = lines.iter().find(|line| line["audit-ID"] == "11111111-2222-4333-8444-555555555555");
+    let line = line.with_context(|| format!("no line of the request in\n{}", log()))?;
+    for (name, want) in [
+        ("msg", "HTTP"),
+        ("method", "POST"),
+        ("verb", "create"),
+        ("resource", "configmaps"),
+        ("namespace", "default"),
+        ("URI", path),
+        ("traceID", "0af7651916cd43dd8448eb211c80319c"),
+    ] {
+        ensure!(line[name] == *want, "{name} of {line}");
+    }
+    ensure!(line["resp"] == 201 && line["v"] == 4 && line["ts"].as_f64().is_some_and(|ts| ts > 1.7e12), "{line}");
+
+    let spans = cluster
+        .eventually("the parts of the trace arrive", || async {
+            let spans = collector.spans();
+            ensure!(spans.iter().any(|span| span.name == "Create store"), "{spans:#?}");
+            Ok(spans)
+        })
+        .await?;
+    let find =
+        |name: &str| spans.iter().find(|span| span.name == name).with_context(|| format!("no {name}: {spans:#?}"));
+    let request = find("POST /api/v1/namespaces/{:namespace}/configmaps")?;
+    let trace = 0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c_u128.to_be_bytes();
+    ensure!(request.parent_span_id == 0xb7ad_6b71_6920_3331_u64.to_be_bytes(), "{request:#?}");
+    for name in ["Admit", "Validate", "Create store"] {
+        let part = find(name)?;
+        ensure!(part.trace_id == trace && part.parent_span_id == request.span_id, "{part:#?}");
+    }
+    // Nobody asked for others: one in a million of none.
+    ensure!(spans.iter().all(|span| span.trace_id == trace), "{spans:#?}");
+    let page = curl(&cluster, &port, &[], "/metrics").await?;
+    ensure!(page.contains("pintle_trace_spans_total{result=\"dropped\"} 0"), "{page}");
+    cluster.stop().await
 }

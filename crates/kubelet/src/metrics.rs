@@ -10,10 +10,18 @@ use crate::probe::threshold::Kind;
 use crate::runtime::ContainerState;
 use crate::sync::worker::View;
 
+/// The name under which the build is told.
+pub const BUILD: &str = "kubernetes_build_info";
+
 /// How long pods take to start, in seconds.
-const STARTUP: [f64; 21] = [
+const STARTUP: [f64; 25] = [
     0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 20.0, 30.0, 45.0, 60.0, 120.0, 180.0, 240.0, 300.0, 360.0, 480.0,
-    600.0, 900.0,
+    600.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0,
+];
+/// How long pulls take, in seconds.
+const PULL: [f64; 18] = [
+    1.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 180.0, 240.0, 300.0, 360.0, 480.0, 600.0, 900.0, 1200.0, 1800.0, 2700.0,
+    3600.0,
 ];
 
 /// The counters. Clones share them.
@@ -31,6 +39,7 @@ pub struct Metrics {
     pub sandbox_errors: Counter,
     pub pod_start: Histogram,
     pub pod_start_total: Histogram,
+    pub pod_start_sli: Histogram,
     pub relist_duration: Histogram,
     pub relist_interval: Histogram,
     pub relist_last_seen: Gauge,
@@ -93,6 +102,12 @@ impl Metrics {
                 "kubelet_pod_start_total_duration_seconds",
                 "Duration in seconds from the creation of a pod to the pod running, images and init containers \
                  included.",
+                &[],
+                &STARTUP,
+            ),
+            pod_start_sli: r.histogram(
+                "kubelet_pod_start_sli_duration_seconds",
+                "Duration in seconds to start a pod, excluding time to pull images and run init containers.",
                 &[],
                 &STARTUP,
             ),
@@ -242,6 +257,38 @@ fn count(page: &mut Page, views: &[View]) {
     }
 }
 
+/// Counts pulls in that registry.
+pub fn image_pulls(registry: &Registry) -> Histogram {
+    registry.histogram(
+        "kubelet_image_pull_duration_seconds",
+        "Duration in seconds to pull an image.",
+        &["image_size_in_bytes"],
+        &PULL,
+    )
+}
+
+/// How large an image is, as upstream tells sizes apart.
+pub fn image_size(bytes: u64) -> &'static str {
+    const MI: u64 = 1 << 20;
+    const GI: u64 = 1 << 30;
+    // The sizes from which on a name holds, the largest first.
+    const NAMES: [(u64, &str); 12] = [
+        (100 * GI, "GT100GB"),
+        (60 * GI, "60GB-100GB"),
+        (40 * GI, "40GB-60GB"),
+        (30 * GI, "30GB-40GB"),
+        (20 * GI, "20GB-30GB"),
+        (10 * GI, "10GB-20GB"),
+        (5 * GI, "5GB-10GB"),
+        (GI, "1GB-5GB"),
+        (500 * MI, "500MB-1GB"),
+        (100 * MI, "100MB-500MB"),
+        (10 * MI, "10MB-100MB"),
+        (0, "0-10MB"),
+    ];
+    NAMES.iter().find(|(from, _)| bytes > *from).map_or("N/A", |(_, name)| name)
+}
+
 /// What kind of container it is, as upstream names it.
 pub fn container_type(pod: &crate::pod::BoundPod, name: &str) -> &'static str {
     if pod.is_ephemeral(name) {
@@ -250,5 +297,25 @@ pub fn container_type(pod: &crate::pod::BoundPod, name: &str) -> &'static str {
         "init_container"
     } else {
         "container"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::image_size;
+
+    #[test]
+    fn sizes_of_images_have_upstreams_names() {
+        for (bytes, want) in [
+            (0, "N/A"),
+            (1, "0-10MB"),
+            (10 << 20, "0-10MB"),
+            ((10 << 20) + 1, "10MB-100MB"),
+            (1 << 30, "500MB-1GB"),
+            ((1 << 30) + 1, "1GB-5GB"),
+            (u64::MAX, "GT100GB"),
+        ] {
+            assert_eq!(image_size(bytes), want, "{bytes}");
+        }
     }
 }

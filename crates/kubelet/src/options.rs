@@ -72,6 +72,8 @@ pub struct Options {
     pub registry: Registry,
     /// The folder of the node's logs, which `/logs` shows; `None` shows nothing.
     pub node_logs: Option<PathBuf>,
+    /// What is below `/debug`.
+    pub debug: transport::debug::Debug,
 }
 
 /// How images are fetched, and who may use them.
@@ -126,6 +128,7 @@ impl Default for Options {
             version: concat!("v1.37.1+pintle.", env!("CARGO_PKG_VERSION")).into(),
             registry: Registry::default(),
             node_logs: Some("/var/log".into()),
+            debug: transport::debug::Debug::none(),
         }
     }
 }

@@ -239,7 +239,7 @@ async fn serve(
         });
         let pods = Pods::new(ctx.clone(), stage.clone(), adopted);
         ctx.metrics.follow(&pods, &node_name);
-        ctx.metrics.registry.standard(&options.version);
+        ctx.metrics.registry.standard(crate::metrics::BUILD, &options.version);
         ctx.allocatable.write().clone_from(&alone.allocatable);
         *ctx.node.write() = (alone.name.clone(), alone.labels.clone());
         pods.set_place(alone);
@@ -298,6 +298,7 @@ async fn serve(
         stats: Stats::new(&node_name, "/", ctx.cgroups.clone(), clock.clone()),
         config: crate::config::show(&options),
         log_folder: options.node_logs.clone(),
+        debug: options.debug.clone(),
         listed,
     };
     let served = listen(&client, &options, &node_name, &pods, about, &clock, stage);

@@ -8,6 +8,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use stdx::Rng;
 use stdx::clock::Instant;
@@ -132,6 +133,11 @@ impl Core {
     /// How many pods wait for what.
     pub fn pending(&self) -> Pending {
         self.queue.pending()
+    }
+
+    /// How long a pod has been waiting for a node, and in how many attempts.
+    pub fn waited(&self, uid: &str, now: Instant) -> Option<(Duration, u32)> {
+        self.queue.waited(uid, now)
     }
 
     /// How many pods wait for a node.

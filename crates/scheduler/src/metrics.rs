@@ -41,6 +41,7 @@ pub struct Metrics {
     pending: Gauge,
     preemption_attempts: Counter,
     preemption_victims: Histogram,
+    waited: Histogram,
 }
 
 impl Metrics {
@@ -82,6 +83,13 @@ impl Metrics {
                 &[],
                 &exponential(1.0, 2.0, 7),
             ),
+            waited: registry.histogram(
+                "scheduler_pod_scheduling_sli_duration_seconds",
+                "E2e latency for a pod being scheduled, from the time the pod enters the scheduling queue and might \
+                 involve multiple scheduling attempts.",
+                &["attempts"],
+                &exponential(0.01, 2.0, 20),
+            ),
         }
     }
 
@@ -101,6 +109,13 @@ impl Metrics {
     pub fn preempts(&self, victims: usize) {
         self.preemption_attempts.inc(&[]);
         self.preemption_victims.observe(&[], victims as f64);
+    }
+
+    /// A pod has its node, after so long in so many attempts.
+    pub fn scheduled(&self, waited: Duration, attempts: u32) {
+        // As upstream, many attempts are one label.
+        let attempts = if attempts > 15 { "15+".to_owned() } else { attempts.to_string() };
+        self.waited.took(&[&attempts], waited);
     }
 
     /// So many wait now.

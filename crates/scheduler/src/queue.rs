@@ -48,6 +48,8 @@ struct Entry {
     pod: Arc<PodInfo>,
     state: State,
     attempts: u32,
+    /// Since when nothing but the scheduler holds it up.
+    since: Option<Instant>,
     /// When the last attempt failed.
     failed: Instant,
 }
@@ -87,6 +89,12 @@ impl Queue {
         self.entries.get(uid).map(|e| &e.pod)
     }
 
+    /// How long the pod has been waiting for a node, gates aside, and in how many attempts.
+    pub fn waited(&self, uid: &str, now: Instant) -> Option<(Duration, u32)> {
+        let entry = self.entries.get(uid)?;
+        Some((now.since(entry.since?), entry.attempts))
+    }
+
     /// True when a plugin bars the pod from being tried at all.
     pub fn is_gated(&self, uid: &str) -> bool {
         self.entries.get(uid).is_some_and(|e| e.state == State::Gated)
@@ -97,11 +105,11 @@ impl Queue {
         let barred = profile.plugins.iter().any(|p| p.bars(&pod));
         let uid = pod.uid.clone();
         let Some(entry) = self.entries.get_mut(&uid) else {
-            let entry = Entry { pod, state: State::Gated, attempts: 0, failed: now };
+            let entry = Entry { pod, state: State::Gated, attempts: 0, since: None, failed: now };
             self.entries.insert(uid.clone(), entry);
             self.gated += 1;
             if !barred {
-                self.activate(&uid);
+                self.activate(&uid, now);
             }
             return;
         };
@@ -154,7 +162,7 @@ impl Queue {
         }
         let due = entry.failed + BACKOFF.delay(entry.attempts);
         if entry.attempts == 0 || due <= now {
-            self.activate(uid);
+            self.activate(uid, now);
         } else {
             self.change(uid, State::Backoff(due));
         }
@@ -190,16 +198,17 @@ impl Queue {
     fn advance(&mut self, now: Instant) {
         while let Some((at, uid)) = self.due.first().cloned().filter(|(at, _)| *at <= now) {
             self.due.remove(&(at, uid.clone()));
-            self.activate(&uid);
+            self.activate(&uid, now);
         }
         while let Some((at, uid)) = self.leftover.first().cloned().filter(|(at, _)| *at <= now) {
             self.leftover.remove(&(at, uid.clone()));
-            self.activate(&uid);
+            self.activate(&uid, now);
         }
     }
 
-    fn activate(&mut self, uid: &str) {
-        let Some(entry) = self.entries.get(uid) else { return };
+    fn activate(&mut self, uid: &str, now: Instant) {
+        let Some(entry) = self.entries.get_mut(uid) else { return };
+        entry.since.get_or_insert(now);
         self.entered += 1;
         let place = priority_sort::place(&entry.pod, self.entered);
         self.change(uid, State::Active(place));

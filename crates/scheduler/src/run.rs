@@ -1,5 +1,6 @@
 //! The loop: takes in what changed, tries pods, starts what was decided.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use crate::mailbox::{Mailbox, PodView};
 use crate::metrics::{Metrics, Outcome};
 use crate::node::NodeFacts;
 use crate::plugins::Profile;
+use crate::pod::Uid;
 use crate::report::Reporter;
 
 /// Bindings and preemptions under way at a time; at the bound no further pod is tried.
@@ -96,7 +98,17 @@ pub async fn run(client: Client, clock: SharedClock, rng: Rng, options: Options,
         pods.synced().await;
     };
     let core = Core::new(options.scheduler_name, Profile::default(), rng);
-    let scheduling = Loop { core, clock, mailbox, actor, returned, in_flight: 0, metrics, stage: stage.clone() };
+    let scheduling = Loop {
+        core,
+        clock,
+        mailbox,
+        actor,
+        returned,
+        in_flight: 0,
+        binding: HashMap::new(),
+        metrics,
+        stage: stage.clone(),
+    };
     tokio::select! {
         () = scheduling.run(synced) => {}
         () = stage.stopped() => {}
@@ -110,6 +122,8 @@ struct Loop {
     actor: Arc<Actor>,
     returned: mpsc::Receiver<Event>,
     in_flight: usize,
+    /// Pods whose Bindings are under way: when that was decided, how long they had waited, in how many attempts.
+    binding: HashMap<Uid, (Instant, Duration, u32)>,
     metrics: Metrics,
     stage: Stage,
 }
@@ -136,7 +150,7 @@ impl Loop {
     }
 
     /// Counts a try: one that found no node has ended with that, another one ends with its Binding.
-    fn decided(&self, actions: &[Action], began: Instant) {
+    fn decided(&mut self, actions: &[Action], began: Instant) {
         let took = self.clock.now().since(began);
         if !actions.is_empty() {
             self.metrics.decided(took);
@@ -145,6 +159,12 @@ impl Loop {
             match action {
                 Action::Report { .. } => self.metrics.attempted(Outcome::Unschedulable, took),
                 Action::Preempt { victims, .. } => self.metrics.preempts(victims.len()),
+                // Its cache may show that it is bound before its Binding is answered.
+                Action::Bind { pod, .. } => {
+                    if let Some((waited, attempts)) = self.core.waited(&pod.uid, began) {
+                        self.binding.insert(pod.uid.clone(), (began, waited, attempts));
+                    }
+                }
                 _ => {}
             }
         }
@@ -161,6 +181,12 @@ impl Loop {
     }
 
     fn answer(&mut self, event: Event) {
+        if let Event::Bound { uid, outcome } = &event {
+            let decided = self.binding.remove(uid).filter(|_| outcome.is_ok());
+            if let Some((at, waited, attempts)) = decided {
+                self.metrics.scheduled(waited + self.clock.now().since(at), attempts);
+            }
+        }
         self.in_flight = self.in_flight.saturating_sub(1);
         self.handle(event);
     }

@@ -1,6 +1,7 @@
-//! What could have been in std: clocks, seeded randomness, back-off, delay queue, shutdown order, metrics.
+//! What could have been in std: clocks, seeded randomness, back-off, delay queue, shutdown order, metrics,
+//! trace contexts.
 //!
-//! Nothing here knows Kubernetes. Every component takes its time and its randomness from
+//! Nothing here knows Kubernetes, and nothing is named after it: names of metrics come from who counts. Every component takes its time and its randomness from
 //! this crate, as arguments, so that a simulation can run the same code under a virtual clock and a
 //! seed. `clippy.toml` bans the global sources elsewhere.
 //!
@@ -16,6 +17,7 @@ pub mod delay;
 pub mod metrics;
 pub mod rng;
 pub mod shutdown;
+pub mod trace;
 
 pub use clock::{Clock, ClockExt, SharedClock};
 pub use rng::Rng;

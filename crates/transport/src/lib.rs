@@ -33,6 +33,7 @@ use http_body::Body as _;
 use http_body_util::BodyExt;
 
 pub mod channels;
+pub mod debug;
 pub mod dial;
 pub mod files;
 mod gather;

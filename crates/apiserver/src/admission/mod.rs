@@ -9,10 +9,14 @@ use machinery::meta;
 use machinery::status::{self, GroupResource, Status};
 use serde_json::Value;
 use stdx::{Rng, SharedClock};
+use tracing::Instrument;
 
 use crate::authz::{Authorizer, Rbac};
+use crate::metrics::admission::Phase;
 use crate::objects::{Objects, Resource};
 use crate::request::RequestInfo;
+use crate::server::ApiServer;
+use crate::traces;
 
 pub mod certificate_approval;
 pub mod certificate_signing;
@@ -70,6 +74,48 @@ pub fn default_plugins(parts: &Parts) -> Vec<Arc<dyn Plugin>> {
         Arc::new(device_access::DeviceAccess { objects: objects(), authorizer: authorizer() }),
         Arc::new(rbac_escalation::RbacEscalation::new(parts.rbac.clone(), parts.authorizer.clone(), objects())),
     ]
+}
+
+/// Asks every plugin, in order, what it changes or refuses; counts how long each takes, and all together.
+///
+/// # Errors
+/// The first refusal.
+pub async fn mutate(
+    server: &ApiServer,
+    attributes: &Attributes<'_>,
+    mut object: Option<&mut Value>,
+) -> status::Result<()> {
+    let mut step = server.metrics.admission.begin(Phase::Admit, attributes.verb, &server.clock);
+    let work = async {
+        for (at, plugin) in server.plugins().iter().enumerate() {
+            let asked = plugin.mutate(attributes, object.as_deref_mut()).await;
+            step.asked(at, asked.is_err());
+            asked?;
+        }
+        Ok(())
+    };
+    let outcome = work.instrument(tracing::debug_span!(target: traces::TARGET, "Admit")).await;
+    step.end(outcome.is_err());
+    outcome
+}
+
+/// The same for what plugins refuse of the object as it would be stored.
+///
+/// # Errors
+/// The first refusal.
+pub async fn validate(server: &ApiServer, attributes: &Attributes<'_>, object: Option<&Value>) -> status::Result<()> {
+    let mut step = server.metrics.admission.begin(Phase::Validate, attributes.verb, &server.clock);
+    let work = async {
+        for (at, plugin) in server.plugins().iter().enumerate() {
+            let asked = plugin.validate(attributes, object).await;
+            step.asked(at, asked.is_err());
+            asked?;
+        }
+        Ok(())
+    };
+    let outcome = work.instrument(tracing::debug_span!(target: traces::TARGET, "Validate")).await;
+    step.end(outcome.is_err());
+    outcome
 }
 
 /// The write that is asked about.

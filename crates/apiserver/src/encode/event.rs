@@ -33,6 +33,14 @@ pub enum Frame {
 }
 
 impl Frame {
+    /// How many bytes it is.
+    pub fn size(&self) -> usize {
+        match self {
+            Self::Whole(bytes) => bytes.len(),
+            Self::Parts(parts) => parts.iter().map(Bytes::len).sum(),
+        }
+    }
+
     /// The bytes, in order.
     pub fn parts(self) -> impl Iterator<Item = Bytes> + Send {
         let parts = match self {

@@ -3,6 +3,9 @@
 //! Labels come from what is served, never from what a client writes, and there are at most
 //! [`SERIES`] of them: what is beyond is counted without saying of which resource.
 
+pub mod admission;
+pub mod watches;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -13,7 +16,7 @@ use http::header::CONTENT_TYPE;
 use parking_lot::Mutex;
 use stdx::SharedClock;
 use stdx::clock::Instant;
-use stdx::metrics::{MEDIA_TYPE, Page, Registry, Type, process};
+use stdx::metrics::{Form, Page, Registry, Type, process};
 
 use crate::aggregation;
 use crate::chain::Call;
@@ -46,6 +49,8 @@ struct Series {
 #[derive(Clone, Default)]
 pub struct Metrics {
     requests: Arc<Mutex<BTreeMap<String, Series>>>,
+    pub admission: Arc<admission::Admission>,
+    pub watches: watches::Watches,
     /// Of the components that run in this process beside the server: its page shows what they count, too.
     pub registry: Registry,
 }
@@ -61,6 +66,11 @@ pub struct Running {
 }
 
 impl Metrics {
+    /// Of a server with those admission plugins.
+    pub fn new(plugins: impl Iterator<Item = &'static str>) -> Self {
+        Self { admission: Arc::new(admission::Admission::new(plugins)), ..Self::default() }
+    }
+
     /// A request begins.
     pub fn begin(&self, server: &ApiServer, info: &RequestInfo, query: &Query, head: &http::request::Parts) -> Running {
         let labels = labels(server, info, query, head);
@@ -201,10 +211,12 @@ pub fn respond(call: &Call) -> transport::Response {
     aggregation::unavailable::render(&mut out, server);
     let mut page = Page::new();
     objects(&mut page, server);
-    process::build(&mut page, &server.version);
+    server.metrics.admission.render(&mut page);
+    server.metrics.watches.render(&mut page);
+    process::build(&mut page, "kubernetes_build_info", &server.version);
     process::render(&mut page);
     server.metrics.registry.render(&mut page);
-    text(out + &page.finish())
+    text(call, out + &page.finish())
 }
 
 /// How many objects there are of each resource that is kept.
@@ -232,10 +244,11 @@ pub fn start_time() -> String {
     page.finish()
 }
 
-/// An answer in Prometheus' text form.
-pub fn text(text: String) -> transport::Response {
-    let mut response = encode::text(200, text);
-    let media = http::HeaderValue::from_static(MEDIA_TYPE);
+/// A page in the form of Prometheus that is asked for.
+pub fn text(call: &Call, text: String) -> transport::Response {
+    let form = Form::asked(call.header(http::header::ACCEPT));
+    let mut response = encode::text(200, form.write(text));
+    let media = http::HeaderValue::from_static(form.media_type());
     response.headers_mut().insert(CONTENT_TYPE, media);
     response
 }

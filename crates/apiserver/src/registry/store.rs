@@ -24,7 +24,7 @@ use self::swap::Swap;
 use super::catalogue::Resource;
 use super::claims::{Fulfilled, Owner};
 use super::{deletion, metadata};
-use crate::admission::Attributes;
+use crate::admission::{self, Attributes};
 use crate::audit::causes::{Cause, Causes, Record};
 use crate::crd::convert;
 use crate::quota::{self, Charge};
@@ -460,25 +460,17 @@ impl<'a> Write<'a> {
     async fn admit(&self, verb: Verb, old: Option<&Value>, object: &mut Value) -> status::Result<()> {
         let name = if self.name.is_empty() { meta::name(object).to_owned() } else { self.name.to_owned() };
         let attributes = self.attributes(verb, old, &name);
-        for plugin in self.server.plugins() {
-            plugin.mutate(&attributes, Some(object)).await?;
-        }
-        Ok(())
+        admission::mutate(self.server, &attributes, Some(object)).await
     }
 
     async fn validate(&self, verb: Verb, old: Option<&Value>, new: Option<&Value>, name: &str) -> status::Result<()> {
         let attributes = self.attributes(verb, old, name);
-        for plugin in self.server.plugins() {
-            plugin.validate(&attributes, new).await?;
-        }
-        Ok(())
+        admission::validate(self.server, &attributes, new).await
     }
 
     async fn admit_delete(&self, old: &Value) -> status::Result<()> {
         let attributes = self.attributes(Verb::Delete, Some(old), self.name);
-        for plugin in self.server.plugins() {
-            plugin.mutate(&attributes, None).await?;
-        }
+        admission::mutate(self.server, &attributes, None).await?;
         self.validate(Verb::Delete, Some(old), None, self.name).await
     }
 

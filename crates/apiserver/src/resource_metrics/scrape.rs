@@ -4,70 +4,66 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
-use futures::stream;
 use serde_json::Value;
-use stdx::ClockExt;
 use stdx::metrics::read;
 use transport::Handler;
 use transport::dial::{Https, Target};
 
-use super::usage::{NodeSample, Sample};
+use super::usage::NodeSample;
 use crate::cacher::CachedObject;
 use crate::server::ApiServer;
 use crate::subresources::kubelet;
 
 const PATH: &str = "/metrics/resource";
 /// Nodes that are asked at a time.
-const AT_ONCE: usize = 32;
+pub const AT_ONCE: usize = 32;
 /// One that takes longer tells nothing.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The same for one that is not ready: most likely it is not there.
-const LITTLE_PATIENCE: Duration = Duration::from_secs(2);
+const LITTLE_PATIENCE: Duration = Duration::from_secs(3);
 /// No longer answer is read: some hundred bytes for each container of a node.
 const LONGEST: usize = 8 << 20;
 
-/// What the nodes tell now that are wanted. Those that are not ready are asked last: they may keep silent, and
-/// are not waited for long.
-pub async fn nodes(server: &ApiServer, is_wanted: impl Fn(&str) -> bool) -> Sample {
-    let Some(nodes) = server.cachers.find("", "nodes") else { return Sample::default() };
+/// A node that is to be asked.
+pub struct Found {
+    object: Arc<CachedObject>,
+    is_ready: bool,
+}
+
+/// Every node. Those that are not ready are last: they may keep silent, and are not waited for long.
+pub fn nodes(server: &ApiServer) -> Vec<Found> {
+    let Some(nodes) = server.cachers.find("", "nodes") else { return Vec::new() };
     let snapshot = nodes.snapshot();
-    let wanted = snapshot.objects().values().map(|slot| slot.object.clone()).filter(|o| is_wanted(o.name()));
-    let mut found: Vec<(bool, Arc<CachedObject>)> = wanted.map(|object| (is_ready(&object), object)).collect();
-    found.sort_by_key(|(is_ready, _)| !is_ready);
-    let ask = found.into_iter().map(|(is_ready, object)| {
-        let patience = if is_ready { PATIENCE } else { LITTLE_PATIENCE };
-        one_node(server, object, patience)
-    });
-    let mut asked = stream::iter(ask).buffer_unordered(AT_ONCE);
-    let mut told = Sample::new();
-    while let Some(one) = asked.next().await {
-        told.extend(one);
+    let objects = snapshot.objects().values().map(|slot| slot.object.clone());
+    let mut found: Vec<Found> = objects.map(|object| Found { is_ready: is_ready(&object), object }).collect();
+    found.sort_by_key(|node| !node.is_ready);
+    found
+}
+
+impl Found {
+    pub fn name(&self) -> &str {
+        self.object.name()
     }
-    told
+
+    /// It may take so long, two samples included.
+    pub fn patience(&self) -> Duration {
+        if self.is_ready { PATIENCE } else { LITTLE_PATIENCE }
+    }
+
+    /// What the node tells now.
+    ///
+    /// # Errors
+    /// Why it tells nothing.
+    pub async fn sample(&self, server: &ApiServer) -> Result<NodeSample, String> {
+        let node = self.object.value().map_err(|status| status.to_string())?;
+        node_sample(server, self.name(), &node).await
+    }
 }
 
 fn is_ready(object: &CachedObject) -> bool {
     let Ok(node) = object.value() else { return false };
     let conditions = node["status"]["conditions"].as_array();
     conditions.into_iter().flatten().any(|c| c["type"] == "Ready" && c["status"] == "True")
-}
-
-/// What a node tells, with its name.
-async fn one_node(server: &ApiServer, object: Arc<CachedObject>, patience: Duration) -> Option<(String, NodeSample)> {
-    let name = object.name().to_owned();
-    let node = object.value().ok()?;
-    match server.clock.timeout(patience, Box::pin(node_sample(server, &name, &node))).await {
-        Ok(Ok(sample)) => Some((name, sample)),
-        Ok(Err(why)) => {
-            tracing::debug!(node = name, why, "what is used on a node is not known");
-            None
-        }
-        Err(_) => {
-            tracing::debug!(node = name, "a node does not tell in time what is used there");
-            None
-        }
-    }
 }
 
 async fn node_sample(server: &ApiServer, name: &str, node: &Value) -> Result<NodeSample, String> {

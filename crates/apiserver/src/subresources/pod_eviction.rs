@@ -17,7 +17,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Endpoint, Responding};
-use crate::admission::Attributes;
+use crate::admission::{self, Attributes};
 use crate::bootstrap;
 use crate::chain::Call;
 use crate::encode;
@@ -108,13 +108,8 @@ impl Eviction<'_> {
             dry_run: self.how.dry_run,
             old: None,
         };
-        for plugin in self.call.server.plugins() {
-            plugin.mutate(&attributes, Some(&mut object)).await?;
-        }
-        for plugin in self.call.server.plugins() {
-            plugin.validate(&attributes, Some(&object)).await?;
-        }
-        Ok(())
+        admission::mutate(&self.call.server, &attributes, Some(&mut object)).await?;
+        admission::validate(&self.call.server, &attributes, Some(&object)).await
     }
 
     /// What it returns when all attempts meet somebody else's change is the last conflict.

@@ -32,6 +32,7 @@ use crate::crd::convert;
 use crate::encode::event::{Form, Frame};
 use crate::encode::negotiate::{Format, Offer};
 use crate::encode::table::Include;
+use crate::metrics::watches::Watched;
 use crate::registry::catalogue::Resource;
 use crate::server::ApiServer;
 
@@ -64,7 +65,8 @@ pub async fn run(call: &Call, resource: &Resource) -> status::Result<Response> {
     let filter = list::filter(call, &resource, &options);
     let judge = convert::is_judge(&resource, &filter).then(|| Arc::new(filter.clone()));
     let walked = judge.as_deref().map_or(filter, convert::coarse);
-    let mut events = Events { watcher: None, first: None, form, server, resource, judge, converting: None };
+    let counted = server.metrics.watches.of(&call.info.group, &call.info.version, &call.info.resource);
+    let mut events = Events { watcher: None, first: None, form, server, resource, judge, converting: None, counted };
     match begin(call, &events.resource, &options, walked).await {
         Ok(watcher) => events.watcher = Some(watcher),
         Err(status) => events.first = Some(events.form.error(&status)),
@@ -161,6 +163,8 @@ struct Events {
     judge: Option<Arc<Filter>>,
     /// An event whose object is being converted to the version of the resource.
     converting: Option<BoxFuture<'static, status::Result<Option<WatchItem>>>>,
+    /// Counts what goes out.
+    counted: Arc<Watched>,
 }
 
 impl Events {
@@ -200,7 +204,10 @@ impl Events {
     fn frame(&mut self, item: &WatchItem) -> Frame {
         // What cannot be shown ends the watch: its client must not believe that nothing happened.
         match self.form.frame(item) {
-            Ok(frame) => frame,
+            Ok(frame) => {
+                self.counted.sent(frame.size());
+                frame
+            }
             Err(status) => self.end(&status),
         }
     }

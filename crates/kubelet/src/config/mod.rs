@@ -2,6 +2,7 @@
 //! so is a setting that would do nothing: it would be worse than none.
 
 mod fixed;
+pub mod observed;
 mod reader;
 mod shown;
 
@@ -32,6 +33,9 @@ pub struct FileConfig {
     pub container_log_max_files: Option<usize>,
     pub container_log_max_size: Option<u64>,
     pub container_runtime_endpoint: Option<String>,
+    /// `enableDebugFlagsHandler` and `enableProfilingHandler`.
+    pub debug_flags: Option<bool>,
+    pub profiling: Option<bool>,
     /// `enableSystemLogHandler`.
     pub system_log_handler: Option<bool>,
     /// `evictionHard` and `mergeDefaultEvictionSettings`.
@@ -54,6 +58,7 @@ pub struct FileConfig {
     pub max_container_restart_period: Option<Duration>,
     /// From `serializeImagePulls` and `maxParallelImagePulls`.
     pub max_parallel_image_pulls: Option<u32>,
+    pub logging: observed::Logging,
     pub max_pods: Option<u32>,
     pub pod_logs_dir: Option<PathBuf>,
     pub pod_pids_limit: Option<u64>,
@@ -69,6 +74,7 @@ pub struct FileConfig {
     pub streaming_connection_idle_timeout: Option<Duration>,
     pub tls_cert_file: Option<PathBuf>,
     pub tls_private_key_file: Option<PathBuf>,
+    pub tracing: Option<observed::Tracing>,
 }
 
 /// A duration in Go's words, not negative.
@@ -107,6 +113,8 @@ pub fn parse(text: &[u8]) -> Result<FileConfig, String> {
         container_log_max_files: file.number("containerLogMaxFiles", 2..=10_000)?,
         container_log_max_size: log_size(&mut file)?,
         container_runtime_endpoint: file.text("containerRuntimeEndpoint")?,
+        debug_flags: file.truth("enableDebugFlagsHandler")?,
+        profiling: file.truth("enableProfilingHandler")?,
         system_log_handler: file.truth("enableSystemLogHandler")?,
         eviction_hard: eviction(&mut file)?,
         eviction_max_pod_grace: file.number("evictionMaxPodGracePeriod", 0..=i64::from(u32::MAX))?,
@@ -124,6 +132,7 @@ pub fn parse(text: &[u8]) -> Result<FileConfig, String> {
         image_verification_allowlist: file.texts("preloadedImagesVerificationAllowlist")?,
         max_container_restart_period: restart_period(&mut file)?,
         max_parallel_image_pulls: parallel_pulls(&mut file)?,
+        logging: observed::logging(&mut file)?,
         max_pods: file.number("maxPods", 0..=100_000)?.filter(|n| *n > 0),
         pod_logs_dir: file.path("podLogsDir")?,
         pod_pids_limit: pids(&mut file)?,
@@ -138,6 +147,7 @@ pub fn parse(text: &[u8]) -> Result<FileConfig, String> {
         streaming_connection_idle_timeout: file.duration("streamingConnectionIdleTimeout")?,
         tls_cert_file: file.path("tlsCertFile")?,
         tls_private_key_file: file.path("tlsPrivateKeyFile")?,
+        tracing: observed::tracing(&mut file)?,
     };
     if config.tls_cert_file.is_some() != config.tls_private_key_file.is_some() {
         return Err("tlsCertFile and tlsPrivateKeyFile go together".to_owned());

@@ -47,6 +47,8 @@ pub fn show(options: &crate::Options) -> serde_json::Value {
             "maxContainerRestartPeriod": format!("{}s", options.max_container_restart_period.as_secs()),
         },
         "enableServer": options.address.is_some(),
+        "enableDebugFlagsHandler": options.debug.has_level(),
+        "enableProfilingHandler": options.debug.has_profiling(),
         "enableSystemLogHandler": options.node_logs.is_some(),
         "evictionHard": bounds(&options.thresholds.hard),
         "evictionMaxPodGracePeriod": options.thresholds.max_pod_grace,

@@ -30,6 +30,8 @@ enableSystemLogHandler: false
 evictionHard: {memory.available: 200Mi, pid.available: 10%}
 evictionMaxPodGracePeriod: 60
 evictionMinimumReclaim: {nodefs.available: 1Gi}
+enableDebugFlagsHandler: false
+enableProfilingHandler: true
 evictionPressureTransitionPeriod: 30s
 evictionSoft: {memory.available: 1Gi}
 evictionSoftGracePeriod: {memory.available: 1m30s}
@@ -40,6 +42,7 @@ imageGCLowThresholdPercent: 0
 imageMaximumGCAge: 24h
 imageMinimumGCAge: 1m
 imagePullCredentialsVerificationPolicy: AlwaysVerify
+logging: {format: json, verbosity: 4}
 maxParallelImagePulls: 7
 maxPods: 30
 podLogsDir: /logs
@@ -57,6 +60,7 @@ staticPodURLHeader: {X-Token: [a, b]}
 streamingConnectionIdleTimeout: 2h
 tlsCertFile: /crt
 tlsPrivateKeyFile: /key
+tracing: {samplingRatePerMillion: 7}
 ";
     let found = of(text).expect("read");
     let bounds = |text: &str| Some(Bounds::limits(text).expect("bounds"));
@@ -72,6 +76,8 @@ tlsPrivateKeyFile: /key
         container_log_max_files: Some(3),
         container_log_max_size: Some(1 << 20),
         container_runtime_endpoint: Some("unix:///run/other.sock".into()),
+        debug_flags: Some(false),
+        profiling: Some(true),
         system_log_handler: Some(false),
         eviction_hard: bounds("memory.available<200Mi,pid.available<10%"),
         eviction_max_pod_grace: Some(60),
@@ -89,6 +95,7 @@ tlsPrivateKeyFile: /key
         image_verification_allowlist: vec!["a.example/*".into()],
         max_container_restart_period: Some(Duration::from_secs(90)),
         max_parallel_image_pulls: Some(7),
+        logging: observed::Logging { format: Some("json".into()), verbosity: Some(4), modules: Vec::new() },
         max_pods: Some(30),
         pod_logs_dir: Some("/logs".into()),
         pod_pids_limit: Some(100),
@@ -108,6 +115,7 @@ tlsPrivateKeyFile: /key
         streaming_connection_idle_timeout: Some(Duration::from_secs(7200)),
         tls_cert_file: Some("/crt".into()),
         tls_private_key_file: Some("/key".into()),
+        tracing: Some(observed::Tracing { endpoint: None, per_million: 7 }),
     };
     assert_eq!(found, want);
 }
@@ -122,9 +130,7 @@ fn fixed_fields_say_what_is_so() {
     let shown = show(&crate::Options { address: "127.0.0.1:1".parse().ok(), ..Default::default() });
     let mut so: BTreeMap<&str, Value> = BTreeMap::from([
         ("containerLogMonitorInterval", time(crate::upkeep::ROTATE)),
-        ("enableDebugFlagsHandler", has("/debug/flags/v")),
         ("enableDebuggingHandlers", has("/containerLogs/ns/p/c")),
-        ("enableProfilingHandler", has("/debug/pprof/profile")),
         ("enableSystemLogHandler", has("/logs/")),
         ("nodeStatusMaxImages", status::MAX_IMAGES.into()),
         ("nodeStatusReportFrequency", time(keeper::REPORT)),
@@ -143,7 +149,7 @@ fn fixed_fields_say_what_is_so() {
             assert_eq!(reader.only(name, &[text]), Ok(()), "{name} is taken as {text}, but is {value}");
         }
     }
-    assert!(checked.contains(&"enableProfilingHandler") && checked.contains(&"readOnlyPort"), "{checked:?}");
+    assert!(checked.contains(&"enableDebuggingHandlers") && checked.contains(&"readOnlyPort"), "{checked:?}");
     assert_eq!(of("enableSystemLogHandler: true").map(|c| c.system_log_handler), Ok(Some(true)));
 }
 
@@ -237,7 +243,11 @@ fn what_is_refused_is_named() {
         ),
         ("shutdownGracePeriod: 30s", "shutdownGracePeriod (got: \"30s\") is not supported"),
         ("featureGates: {NodeSwap: true}", "featureGates"),
-        ("logging: {verbosity: 4}", "logging"),
+        ("logging: {format: xml}", "logging.format (got: \"xml\")"),
+        ("logging: {options: {json: {splitStream: true}}}", "logging.options"),
+        ("logging: {vmodule: [{filePattern: '', verbosity: 1}]}", "logging.vmodule"),
+        ("tracing: {samplingRatePerMillion: 1000001}", "tracing.samplingRatePerMillion"),
+        ("tracing: {samplingRate: 1}", "unknown field \"tracing.samplingRate\""),
         ("failSwapOn: true", "or set it to false"),
         ("authentication: {anonymous: {enabled: true}}", "authentication.anonymous.enabled (got: true)"),
         ("authorization: {mode: AlwaysAllow}", "authorization.mode (got: \"AlwaysAllow\")"),

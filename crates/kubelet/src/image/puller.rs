@@ -10,6 +10,7 @@ use client::events::Type;
 use parking_lot::Mutex;
 use stdx::backoff::{Backoff, Policy as Delays};
 use stdx::clock::Instant;
+use stdx::metrics::{Histogram, Registry};
 use stdx::{ClockExt, SharedClock};
 use tokio::sync::Semaphore;
 
@@ -21,6 +22,7 @@ use super::records::{Begun, Records};
 use super::verify::Verification;
 use super::{credentials, reference};
 use crate::context::blocking;
+use crate::metrics;
 use crate::pod::BoundPod;
 use crate::report::Report;
 use crate::runtime::{Error, Image, Result as RuntimeResult, Runtime};
@@ -39,11 +41,26 @@ const DELAYS: Delays = Delays { initial: Duration::from_secs(10), max: Duration:
 pub struct Tries {
     delays: Backoff<String>,
     errors: HashMap<String, String>,
+    /// How long images were fetched for the pod, and until when.
+    pulling: (Duration, Instant),
+}
+
+impl Tries {
+    /// An image was fetched, or was not, in that time. What was fetched at one time took its time once.
+    fn fetched(&mut self, asked: Instant, ended: Instant) {
+        let (sum, until) = self.pulling;
+        self.pulling = (sum + ended.since(asked.max(until)), ended.max(until));
+    }
+
+    /// How long images were fetched for the pod.
+    pub fn pulling(&self) -> Duration {
+        self.pulling.0
+    }
 }
 
 impl Default for Tries {
     fn default() -> Self {
-        Self { delays: Backoff::new(DELAYS), errors: HashMap::new() }
+        Self { delays: Backoff::new(DELAYS), errors: HashMap::new(), pulling: Default::default() }
     }
 }
 
@@ -91,6 +108,8 @@ pub struct Puller {
     records: Arc<Records>,
     providers: Option<Providers>,
     busy: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    /// How long pulls take, for whoever counts that.
+    pulls: Option<Histogram>,
 }
 
 impl Puller {
@@ -108,7 +127,13 @@ impl Puller {
             records,
             providers: None,
             busy,
+            pulls: None,
         }
+    }
+
+    /// The same, whose pulls are counted there.
+    pub fn counted(self, registry: &Registry) -> Self {
+        Self { pulls: Some(metrics::image_pulls(registry)), ..self }
     }
 
     /// The same with so many fetches at a time, who fetched what, and plugins that know credentials.
@@ -261,6 +286,7 @@ impl Puller {
         };
         drop(slot);
         let now = self.clock.now();
+        wish.tries.lock().fetched(asked, now);
         match pulled {
             Ok((image, _)) => {
                 let (took, with_wait) = (go_duration(now.since(begun)), go_duration(now.since(asked)));
@@ -269,6 +295,9 @@ impl Puller {
                     "Successfully pulled image \"{given}\" in {took} ({with_wait} including waiting). Image size: {size} bytes."
                 );
                 event(Type::Normal, "Pulled", text);
+                if let Some(pulls) = &self.pulls {
+                    pulls.took(&[metrics::image_size(size)], now.since(asked));
+                }
                 let mut tries = wish.tries.lock();
                 tries.delays.forget(&name.to_owned());
                 tries.errors.remove(name);
@@ -377,6 +406,16 @@ mod tests {
     use crate::runtime::fake::Fake;
     use serde_json::json;
     use stdx::clock::ManualClock;
+
+    #[test]
+    fn what_is_fetched_at_one_time_takes_its_time_once() {
+        let at = |seconds| Instant(Duration::from_secs(seconds));
+        let mut tries = Tries::default();
+        for (asked, ended) in [(10, 20), (12, 18), (15, 25), (40, 41)] {
+            tries.fetched(at(asked), at(ended));
+        }
+        assert_eq!(tries.pulling(), Duration::from_secs(16));
+    }
 
     #[tokio::test]
     async fn texts_and_back_off() {

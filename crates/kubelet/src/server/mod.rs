@@ -14,9 +14,10 @@ use std::time::Duration;
 
 use http::{HeaderValue, Method, StatusCode};
 use stdx::SharedClock;
+use stdx::metrics::Form;
 use stdx::shutdown::Stage;
 use tokio::sync::watch;
-use transport::{Handler, Request, Responding, Response};
+use transport::{Body, Handler, Request, Responding, Response};
 
 use crate::runtime::Runtime;
 use crate::sync::worker::View;
@@ -146,10 +147,10 @@ impl Handler for Server {
     fn call(&self, request: Request) -> Responding {
         let server = self.clone();
         Box::pin(async move {
-            let request = request.into_parts().0;
+            let (request, body) = request.into_parts();
             let metrics = &server.about.ctx.metrics;
             let counted = node::InFlight::begin(metrics, &server.clock, &request.method, request.uri.path());
-            let mut response = server.answer(request).await;
+            let mut response = server.answer(request, body).await;
             if counted.is_stream {
                 response = response.map(|body| transport::holding(body, counted));
             }
@@ -159,7 +160,7 @@ impl Handler for Server {
 }
 
 impl Server {
-    async fn answer(&self, request: http::request::Parts) -> Response {
+    async fn answer(&self, request: http::request::Parts, body: Body) -> Response {
         let user = match self.gate.authenticate(&request).await {
             Ok(user) => user,
             Err(response) => return *response,
@@ -176,6 +177,9 @@ impl Server {
                 return *response;
             }
         }
+        if let Some(response) = self.about.debug.answer(&request.method, request.uri.path(), body).await {
+            return response;
+        }
         let Some(route) = route else {
             return text(StatusCode::NOT_FOUND, "404 page not found\n");
         };
@@ -183,7 +187,10 @@ impl Server {
             return text(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed");
         }
         match route {
-            Route::Node(route) => node::answer(self, route, request.uri.query()).await,
+            Route::Node(route) => {
+                let accept = request.headers.get(http::header::ACCEPT).and_then(|v| v.to_str().ok());
+                node::answer(self, route, request.uri.query(), Form::asked(accept)).await
+            }
             Route::ContainerLogs { namespace, pod, container } => {
                 let query = query(request.uri.query());
                 container_logs::answer(self, &namespace, &pod, &container, &query).await

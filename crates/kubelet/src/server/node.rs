@@ -8,8 +8,9 @@ use http::{HeaderValue, Method, StatusCode};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use stdx::clock::{Instant, SharedClock};
-use stdx::metrics::{Gauge, Histogram, MEDIA_TYPE, Page, Type};
+use stdx::metrics::{Form, Gauge, Histogram, Page, Type};
 use transport::Response;
+use transport::debug::Debug;
 
 use super::{Server, node_logs, query, stat_pages, text};
 use crate::context::Context;
@@ -28,6 +29,8 @@ pub struct About {
     pub config: Value,
     /// What `/logs` shows.
     pub log_folder: Option<PathBuf>,
+    /// What is below `/debug`.
+    pub debug: Debug,
     /// Whether the runtime is still being listed.
     pub listed: Arc<Mutex<relist::Health>>,
 }
@@ -101,7 +104,8 @@ pub fn subresources(path: &str) -> &'static [&'static str] {
 }
 
 /// Answers.
-pub async fn answer(server: &Server, route: Route, asked: Option<&str>) -> Response {
+pub async fn answer(server: &Server, route: Route, asked: Option<&str>, form: Form) -> Response {
+    let page_answer = |page: String| page_answer(page, form);
     let about = &*server.about;
     match route {
         Route::Healthz(name) => health(about, name.as_deref(), asked),
@@ -143,9 +147,9 @@ fn json_answer(value: &Value) -> Response {
     response
 }
 
-fn page_answer(page: String) -> Response {
-    let mut response = Response::new(transport::full(page));
-    response.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
+fn page_answer(page: String, form: Form) -> Response {
+    let mut response = Response::new(transport::full(form.write(page)));
+    response.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static(form.media_type()));
     response
 }
 
@@ -309,11 +313,13 @@ pub struct InFlight {
 impl InFlight {
     /// Counts a request that begins.
     pub fn begin(metrics: &Metrics, clock: &SharedClock, method: &Method, path: &str) -> Self {
-        const KNOWN: [&str; 17] = [
+        const KNOWN: [&str; 19] = [
             "attach",
             "checkpoint",
             "configz",
             "containerLogs",
+            "debug/flags/v",
+            "debug/pprof",
             "exec",
             "healthz",
             "logs",

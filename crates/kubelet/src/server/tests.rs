@@ -178,6 +178,7 @@ impl Bench {
             stats: stats.stats,
             config: json!({"maxPods": 110}),
             log_folder: Some(logs.path().to_owned()),
+            debug: transport::debug::Debug::none().with_profiling(["kubelet".to_owned()]),
             listed: Default::default(),
         };
         *pods.1.lock() = vec![stats.view];
@@ -362,7 +363,7 @@ async fn what_is_told_of_the_node() {
 async fn pages_are_strictly_what_prometheus_reads() {
     let bench = Bench::new(ALL);
     let metrics = &bench.server.about.ctx.metrics;
-    metrics.registry.standard("v1.37.1");
+    metrics.registry.standard(crate::metrics::BUILD, "v1.37.1");
     let pod = bench.pods.all()[0].pod.clone();
     metrics.probed(&pod, "c", crate::probe::threshold::Kind::Readiness, "failed", std::time::Duration::from_millis(7));
     let mut pages = std::collections::BTreeMap::new();

@@ -31,19 +31,22 @@ use net::iptables::Tools;
 use net::nft::Nft;
 use rustls::{ClientConfig, ServerConfig};
 use stdx::shutdown::Stage;
+use stdx::trace::Sampler;
 use stdx::{Rng, SharedClock};
 use storage::Store;
 use tokio::runtime::{Builder, Handle, Runtime};
+use transport::debug::Debug;
 use transport::trust::Trust;
 
+use crate::VERSION;
 use crate::cluster::identities::{self, Identities};
 use crate::cluster::kubeconfigs::Kubeconfigs;
 use crate::cluster::preflight::{KUBELET_PORT, check, path};
 use crate::cluster::{address, next, node_ready, snapshots};
 use crate::commands::up::{Component, IMAGES_STAY, READY, Up};
+use crate::logging::{self, FromFile};
 use crate::progress::Progress;
 use crate::signals::Signals;
-use crate::{VERSION, logging};
 
 /// How long each stage of a stop may take.
 const STOP_LIMIT: Duration = Duration::from_secs(20);
@@ -60,6 +63,8 @@ pub struct Cluster {
     rng: Rng,
     server: Arc<ApiServer>,
     store: Arc<storage::Embedded>,
+    /// What is below `/debug` of every server.
+    debug: Debug,
     /// Ends first: everything that is a client.
     components: Stage,
     /// Ends last: the API server.
@@ -72,7 +77,8 @@ const IDLE_THREAD: Duration = Duration::from_secs(1);
 impl Cluster {
     /// Starts the cluster, waits for SIGTERM or SIGINT, stops it.
     pub fn run_to_end(args: Up, clock: SharedClock) -> Result<()> {
-        logging::start(args.v);
+        let traces = args.tracing.read("pintle")?;
+        let started = args.logging.start(FromFile { tracing: traces, ..FromFile::default() }, &clock);
         check(&args, &clock)?;
         // Each thread that has blocking work keeps half a megabyte of memory to itself until it ends.
         let threads = |name: &str| {
@@ -87,7 +93,7 @@ impl Cluster {
             let mut signals = Signals::listen()?;
             let _pid = prepare_folders(&args.roots.layout())?;
             let cluster = tokio::select! {
-                cluster = Self::start(args, clock, &handle, &mut progress) => cluster?,
+                cluster = Self::start(args, clock, &handle, &mut progress, started) => cluster?,
                 // What was acknowledged is durable, and what was begun is done again by the next start.
                 () = signals.told() => {
                     tracing::info!("told to stop while starting; pods keep running");
@@ -111,7 +117,13 @@ impl Cluster {
         result
     }
 
-    async fn start(args: Up, clock: SharedClock, node: &Handle, progress: &mut Progress) -> Result<Self> {
+    async fn start(
+        args: Up,
+        clock: SharedClock,
+        node: &Handle,
+        progress: &mut Progress,
+        mut said: logging::Started,
+    ) -> Result<Self> {
         let (layout, started) = (args.roots.layout(), clock.wall());
         let mut journal = prepare_host(&layout, &args)?;
         let node_ip = args.node_ip.unwrap_or_else(address::outward);
@@ -132,7 +144,9 @@ impl Cluster {
         };
         let rng = Rng::from_os();
         let serving = Stage::new();
-        let api = start_api_server(&args, &layout, &identities, node_ip, &clock, &rng, &serving);
+        let debug = args.profiling.debug(&said);
+        let shown = (debug.clone(), said.sampler);
+        let api = start_api_server(&args, &layout, &identities, node_ip, (&clock, &rng), shown, &serving);
         let (runtime, (server, store)) = tokio::try_join!(runtime, api)?;
         match runtime {
             Some(Started::New) => progress.done("container runtime (containerd of our own)"),
@@ -142,7 +156,9 @@ impl Cluster {
         progress.done(&format!("API server on {}", args.server_url()));
 
         let components = Stage::new();
-        let cluster = Self { args, layout, clock, started, rng, server, store, components, serving };
+        // What the others do while they end is told, too.
+        said.export(&server.metrics.registry, &serving);
+        let cluster = Self { args, layout, clock, started, rng, server, store, debug, components, serving };
         cluster.keep_kubeconfigs(&identities, &node_name)?;
         cluster.start_controllers(&identities);
         cluster.start_scheduler();
@@ -246,6 +262,7 @@ impl Cluster {
                 ..kubelet::static_pods::Options::default()
             },
             version: VERSION.to_owned(),
+            debug: self.debug.clone(),
             images: self
                 .args
                 .images
@@ -432,8 +449,8 @@ async fn start_api_server(
     layout: &Layout,
     identities: &Identities,
     node_ip: IpAddr,
-    clock: &SharedClock,
-    rng: &Rng,
+    (clock, rng): (&SharedClock, &Rng),
+    (debug, tracing): (Debug, Option<Sampler>),
     stage: &Stage,
 ) -> Result<(Arc<ApiServer>, Arc<storage::Embedded>)> {
     let range = args.service_cluster_ip_range;
@@ -450,6 +467,8 @@ async fn start_api_server(
         front_proxies: None,
         read_authorities: None,
         priority_and_fairness: true,
+        debug,
+        tracing,
         // Pods of this machine are reached without a detour, also before the rules of their Services are there.
         aggregation: aggregation::Options { identity: Some(identities.front_proxy_client()?), to_endpoints: true },
         service_accounts: service_account::Options::standard(&args.cluster_domain, identities.tokens.clone()),
@@ -477,6 +496,10 @@ pub struct Api {
     pub read_authorities: Option<authentication::Read>,
     /// Keeps flow schemas and priority levels.
     pub priority_and_fairness: bool,
+    /// What is below `/debug`.
+    pub debug: Debug,
+    /// Which requests begin traces, where any are told of.
+    pub tracing: Option<Sampler>,
     pub aggregation: aggregation::Options,
     pub service_accounts: service_account::Options,
     pub kubelet_client: Arc<ClientConfig>,
@@ -501,6 +524,8 @@ pub async fn start_api(
         front_proxy_ca,
         front_proxy_headers,
         priority_and_fairness: api.priority_and_fairness,
+        debug: api.debug,
+        tracing: api.tracing,
         options: ClusterOptions { service_cidrs: vec![api.service_cidr], node_ports: api.node_ports },
         client_ca: Some(api.client_ca),
         client_ca_pem: api.client_ca_pem,

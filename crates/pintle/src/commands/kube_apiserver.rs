@@ -25,7 +25,7 @@ use transport::trust::Trust;
 use crate::cluster::address;
 use crate::cluster::identities::Identities;
 use crate::cluster::run::{Api, start_api};
-use crate::logging;
+use crate::logging::{FromFile, Logging, Profiling, Tracing};
 use crate::signals::Signals;
 
 /// Run the API server alone.
@@ -100,9 +100,12 @@ pub struct KubeApiServer {
     /// The domain of the cluster's names.
     #[arg(long, default_value = "cluster.local", value_name = "DOMAIN")]
     cluster_domain: String,
-    /// Verbosity of the log.
-    #[arg(short, default_value_t = 2, value_name = "LEVEL")]
-    v: u8,
+    #[command(flatten)]
+    logging: Logging,
+    #[command(flatten)]
+    profiling: Profiling,
+    #[command(flatten)]
+    tracing: Tracing,
 }
 
 /// Whom this server believes when headers say who asks; servers that extend the API are told to believe the same.
@@ -218,7 +221,8 @@ fn check_authorization(modes: &[String]) -> Result<()> {
 
 /// Runs the command.
 pub async fn run(args: KubeApiServer, clock: SharedClock) -> Result<()> {
-    logging::start(args.v);
+    let traces = args.tracing.read("kube-apiserver")?;
+    let mut started = args.logging.start(FromFile { tracing: traces, ..FromFile::default() }, &clock);
     check_authorization(&args.authorization_mode)?;
     let mut signals = Signals::listen()?;
     let identities = Identities::open(&args.cert_dir, &clock)?;
@@ -275,12 +279,15 @@ pub async fn run(args: KubeApiServer, clock: SharedClock) -> Result<()> {
             Some(Authorities { client_ca, front_proxy_ca: front_proxy_ca().ok()? })
         })),
         priority_and_fairness: args.enable_priority_and_fairness,
+        debug: args.profiling.debug(&started),
+        tracing: started.sampler,
         aggregation: args.aggregation(&identities)?,
         service_accounts,
         kubelet_client: args.kubelet_client(&identities, &clock)?,
         tls: args.tls(&identities, &clock, advertised)?,
     };
     let (server, store): (Arc<ApiServer>, _) = start_api(api, &clock, &Rng::from_os(), &stage).await?;
+    started.export(&server.metrics.registry, &stage);
     tracing::info!(address = %args.bind_address, port = args.secure_port, version = server.version, "API server is ready");
     signals.told().await;
     stage.finish(&clock, Duration::from_secs(20)).await;

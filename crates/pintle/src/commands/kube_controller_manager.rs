@@ -10,9 +10,9 @@ use serde_json::json;
 use stdx::shutdown::Stage;
 use stdx::{Rng, SharedClock};
 
-use crate::commands::serving::{self, Secure};
+use crate::commands::serving::{self, Secure, Shown};
 use crate::commands::standalone::{LeaderElection, Standalone};
-use crate::logging;
+use crate::logging::FromFile;
 
 /// Run the controllers alone, as a client of any API server.
 #[derive(Args, Debug)]
@@ -49,7 +49,7 @@ fn disabled(list: &[String]) -> Result<std::collections::BTreeSet<String>> {
 
 /// Runs the command.
 pub async fn run(args: KubeControllerManager, clock: SharedClock) -> Result<()> {
-    logging::start(args.standalone.v);
+    let started = args.standalone.logging.start(FromFile::default(), &clock);
     let client = args.standalone.client("kube-controller-manager", &clock)?;
     let root_ca_pem = match &args.root_ca_file {
         Some(path) => std::fs::read_to_string(path).with_context(|| path.display().to_string())?,
@@ -73,7 +73,8 @@ pub async fn run(args: KubeControllerManager, clock: SharedClock) -> Result<()> 
     let config = json!({"kubecontrollermanager.config.k8s.io": {"Generic": {
         "LeaderElection": {"LeaderElect": args.election.leader_elect}, "Controllers": args.controllers}}});
     let around = Stage::new();
-    args.secure.serve(("kube-controller-manager", 10257), &registry, config, &client, &clock, &around).await?;
+    let shown = Shown { registry, config, debug: args.secure.profiling.debug(&started) };
+    args.secure.serve(("kube-controller-manager", 10257), shown, &client, &clock, &around).await?;
     let ended = args.election.run(&client, "kube-controller-manager", &clock, run).await;
     around.finish(&clock, serving::DRAIN).await;
     ended

@@ -13,12 +13,15 @@ use net::nft::{Kernel, Nft};
 use net::ruleset::Family;
 use proxy::config::{FileConfig, Plane};
 use proxy::{DetectLocal, Health, NodePorts};
+use serde_json::json;
 use stdx::shutdown::Stage;
 use stdx::{Rng, SharedClock};
+use transport::debug::Debug;
 
 use crate::cluster::address;
-use crate::commands::serving;
+use crate::commands::serving::{self, Shown};
 use crate::commands::standalone::Standalone;
+use crate::logging::{FromFile, Logging};
 
 /// The dataplanes that exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -51,9 +54,8 @@ pub struct KubeProxy {
     /// The kubeconfig with the API server's address and the proxy's identity [default: the file's].
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// Verbosity of the log.
-    #[arg(short, default_value_t = 2, value_name = "LEVEL")]
-    v: u8,
+    #[command(flatten)]
+    logging: Logging,
     /// A file of kind KubeProxyConfiguration (kubeproxy.config.k8s.io/v1alpha1).
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -101,6 +103,9 @@ pub struct KubeProxy {
     /// Where metrics are told, in plain text [default: 127.0.0.1:10249].
     #[arg(long, value_name = "IP:PORT")]
     metrics_bind_address: Option<SocketAddr>,
+    /// Serve /debug/pprof/ and /debug/flags/v where metrics are told, to whoever reaches that address.
+    #[arg(long)]
+    profiling: bool,
     /// Remove the rules of both modes and end.
     #[arg(long)]
     cleanup: bool,
@@ -216,10 +221,27 @@ pub async fn run(args: KubeProxy, clock: SharedClock) -> Result<()> {
         None => FileConfig::default(),
     };
     let told = args.told(&file).map_err(|why| anyhow!(why))?;
-    let standalone = Standalone { kubeconfig: told.kubeconfig, v: args.v };
+    let started = args.logging.start(FromFile::default(), &clock);
+    let standalone = Standalone { kubeconfig: told.kubeconfig, logging: args.logging.clone() };
     let client = standalone.client("kube-proxy", &clock)?;
     let (registry, around) = (serving::registry(), Stage::new());
-    serving::plain(told.metrics, &registry, &clock, &around).await?;
+    let ranges: Vec<String> = told.cluster_cidrs.iter().map(ToString::to_string).collect();
+    let shown = Shown {
+        registry: registry.clone(),
+        config: json!({"kubeproxy.config.k8s.io": {
+            "Mode": match told.mode {
+                proxy::Mode::Iptables => "iptables",
+                proxy::Mode::Nftables => "nftables",
+            },
+            "ClusterCIDR": ranges.join(","),
+            "HostnameOverride": told.name,
+            "HealthzBindAddress": told.healthz.to_string(),
+            "MetricsBindAddress": told.metrics.to_string(),
+            "EnableProfiling": args.profiling,
+        }}),
+        debug: if args.profiling { started.debug() } else { Debug::none() },
+    };
+    serving::plain(told.metrics, shown, &clock, &around).await?;
     let health = Health::new(clock.clone());
     serving::open(told.healthz, Arc::new(health.clone()), &clock, &around).await?;
     let options = proxy::Options {

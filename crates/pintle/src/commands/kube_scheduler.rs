@@ -7,9 +7,9 @@ use stdx::shutdown::Stage;
 use stdx::{Rng, SharedClock};
 
 use crate::cluster::address;
-use crate::commands::serving::{self, Secure};
+use crate::commands::serving::{self, Secure, Shown};
 use crate::commands::standalone::{LeaderElection, Standalone};
-use crate::logging;
+use crate::logging::FromFile;
 
 /// Run the scheduler alone, as a client of any API server.
 #[derive(Args, Debug)]
@@ -24,13 +24,14 @@ pub struct KubeScheduler {
 
 /// Runs the command.
 pub async fn run(args: KubeScheduler, clock: SharedClock) -> Result<()> {
-    logging::start(args.standalone.v);
+    let started = args.standalone.logging.start(FromFile::default(), &clock);
     let client = args.standalone.client("kube-scheduler", &clock)?;
     let leader = client.clone();
     let registry = serving::registry();
     let config = json!({"componentconfig": {"leaderElection": {"leaderElect": args.election.leader_elect}}});
     let around = Stage::new();
-    args.secure.serve(("kube-scheduler", 10259), &registry, config, &client, &clock, &around).await?;
+    let shown = Shown { registry: registry.clone(), config, debug: args.secure.profiling.debug(&started) };
+    args.secure.serve(("kube-scheduler", 10259), shown, &client, &clock, &around).await?;
     let options = scheduler::Options { registry, ..scheduler::Options::new(&address::host_name()) };
     let component = |stage: Stage| {
         let clock = clock.clone();

@@ -11,13 +11,18 @@ use kubelet::config::FileConfig;
 use kubelet::image::rate::Rate;
 use kubelet::node::thresholds::Bounds;
 use kubelet::static_pods::{self, url::Url};
+use stdx::shutdown::Stage;
+use stdx::trace::Sampler;
 use stdx::{Rng, SharedClock};
+use telemetry::line::Format;
+use telemetry::otlp;
 use transport::files::FileIdentity;
 use transport::trust::Trust;
 
 use crate::VERSION;
 use crate::cluster::{address, preflight};
 use crate::commands::standalone::{self, Standalone};
+use crate::logging::{FromFile, Logging};
 
 /// Run the kubelet alone: as a client of any API server, or without one for static pods only.
 #[derive(Args, Debug)]
@@ -26,9 +31,8 @@ pub struct Kubelet {
     /// pods run.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// Verbosity of the log.
-    #[arg(short, default_value_t = 2, value_name = "LEVEL")]
-    v: u8,
+    #[command(flatten)]
+    logging: Logging,
     /// A folder of manifests of static pods, or one manifest.
     #[arg(long, value_name = "PATH")]
     pod_manifest_path: Option<PathBuf>,
@@ -129,21 +133,43 @@ pub async fn run(args: Kubelet, clock: SharedClock) -> Result<()> {
         }
         None => FileConfig::default(),
     };
-    let options = options(&args, &file, &clock)?;
+    let traces = file.tracing.as_ref().map(|tracing| otlp::Options {
+        endpoint: tracing.endpoint.clone().unwrap_or_else(|| otlp::ENDPOINT.to_owned()),
+        sampler: Sampler { per_million: tracing.per_million },
+        service: "kubelet".to_owned(),
+    });
+    let said = FromFile {
+        verbosity: file.logging.verbosity,
+        modules: file.logging.modules.clone(),
+        format: file.logging.format.as_deref().map(Format::parse).transpose().map_err(anyhow::Error::msg)?,
+        tracing: traces,
+    };
+    let mut started = args.logging.start(said, &clock);
+    let mut options = options(&args, &file, &clock)?;
+    options.debug = started.debug();
+    if file.debug_flags == Some(false) {
+        options.debug = options.debug.without_level();
+    }
+    if file.profiling == Some(false) {
+        options.debug = options.debug.without_profiling();
+    }
     preflight::check_runtime(&options.runtime_endpoint, &clock).await?;
     let client = match &args.kubeconfig {
-        Some(kubeconfig) => Some(Standalone { kubeconfig: kubeconfig.clone(), v: args.v }.client("kubelet", &clock)?),
+        Some(kubeconfig) => Some(
+            Standalone { kubeconfig: kubeconfig.clone(), logging: args.logging.clone() }.client("kubelet", &clock)?,
+        ),
         None => None,
     };
-    let component = |stage| {
+    let component = |stage: Stage| {
         let clock = clock.clone();
+        started.export(&options.registry, &stage);
         async move {
             if let Err(error) = kubelet::run(client, clock, Rng::from_os(), options, &stage).await {
                 tracing::error!(%error, "the kubelet cannot run");
             }
         }
     };
-    standalone::run_to_end(args.v, &clock, component).await
+    standalone::run_to_end(&clock, component).await
 }
 
 /// What the kubelet is told: what a flag does not say, `file` does.

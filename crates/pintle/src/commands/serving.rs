@@ -16,10 +16,12 @@ use stdx::metrics::Registry;
 use stdx::shutdown::Stage;
 use tokio::net::TcpListener;
 use transport::SharedHandler;
+use transport::debug::Debug;
 use transport::serve::{Limits, serve, serve_plain};
 use transport::tls::{self, Identity};
 
 use crate::VERSION;
+use crate::logging::Profiling;
 
 /// Where a component serves, with TLS.
 #[derive(Args, Clone, Debug)]
@@ -30,6 +32,16 @@ pub struct Secure {
     /// The port to listen on, instead of the component's usual one; 0 serves nothing.
     #[arg(long, value_name = "PORT")]
     secure_port: Option<u16>,
+    #[command(flatten)]
+    pub profiling: Profiling,
+}
+
+/// What a component shows to whom it is allowed.
+pub struct Shown {
+    pub registry: Registry,
+    /// What `/configz` tells.
+    pub config: Value,
+    pub debug: Debug,
 }
 
 /// What is being answered when a component stops may take so long.
@@ -38,7 +50,7 @@ pub const DRAIN: Duration = Duration::from_secs(2);
 /// The registry of a component: what every one shows is in it.
 pub fn registry() -> Registry {
     let registry = Registry::default();
-    registry.standard(VERSION);
+    registry.standard("kubernetes_build_info", VERSION);
     registry
 }
 
@@ -48,8 +60,7 @@ impl Secure {
     pub async fn serve(
         &self,
         (name, port): (&str, u16),
-        registry: &Registry,
-        config: Value,
+        shown: Shown,
         client: &Client,
         clock: &SharedClock,
         stage: &Stage,
@@ -64,7 +75,7 @@ impl Secure {
         let identity = Identity::from_pem(issued.certificate.as_bytes(), issued.key.as_bytes())?;
         let tls = tls::server(clock, identity)?;
         let delegate = Delegate::new(client.clone(), Vec::new(), Times::default(), clock.clone());
-        let handler = Arc::new(Component::new(registry.clone(), config, Some(delegate)));
+        let handler = Arc::new(Component::new(shown.registry, shown.config, shown.debug, Some(delegate)));
         let address = SocketAddr::new(self.bind_address, port);
         let listener = TcpListener::bind(address).await.with_context(|| format!("cannot serve on {address}"))?;
         let (clock, own) = (clock.clone(), stage.clone());
@@ -78,8 +89,8 @@ impl Secure {
 }
 
 /// Serves health and metrics in plain text until the stage stops, to whoever reaches that address: this host.
-pub async fn plain(address: SocketAddr, registry: &Registry, clock: &SharedClock, stage: &Stage) -> Result<()> {
-    let component = Component::new(registry.clone(), Value::Object(Default::default()), None);
+pub async fn plain(address: SocketAddr, shown: Shown, clock: &SharedClock, stage: &Stage) -> Result<()> {
+    let component = Component::new(shown.registry, shown.config, shown.debug, None);
     open(address, Arc::new(component), clock, stage).await
 }
 

@@ -13,9 +13,10 @@ use client::{Client, Key};
 use stdx::shutdown::Stage;
 use stdx::{Rng, SharedClock};
 
+use crate::VERSION;
 use crate::cluster::address;
+use crate::logging::Logging;
 use crate::signals::Signals;
-use crate::{VERSION, logging};
 
 /// How a component reaches the API server.
 #[derive(Args, Clone, Debug)]
@@ -23,18 +24,16 @@ pub struct Standalone {
     /// The kubeconfig with the API server's address and this component's identity.
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: PathBuf,
-    /// Verbosity of the log.
-    #[arg(short, default_value_t = 2, value_name = "LEVEL")]
-    pub v: u8,
+    #[command(flatten)]
+    pub logging: Logging,
 }
 
 /// Runs `component` until SIGTERM or SIGINT, then until it has ended (at most 20 s).
-pub async fn run_to_end<F, Fut>(v: u8, clock: &SharedClock, component: F) -> Result<()>
+pub async fn run_to_end<F, Fut>(clock: &SharedClock, component: F) -> Result<()>
 where
     F: FnOnce(Stage) -> Fut,
     Fut: Future<Output = ()> + Send + 'static,
 {
-    logging::start(v);
     let mut signals = Signals::listen()?;
     let stage = Stage::new();
     stage.spawn(component(stage.clone()));
@@ -60,7 +59,7 @@ impl Standalone {
         F: FnOnce(Stage) -> Fut,
         Fut: Future<Output = ()> + Send + 'static,
     {
-        run_to_end(self.v, clock, component).await
+        run_to_end(clock, component).await
     }
 }
 

@@ -19,6 +19,7 @@ use kubelet::node::thresholds::Bounds;
 use stdx::SharedClock;
 
 use crate::cluster::run::Cluster;
+use crate::logging::{Logging, Profiling, Tracing};
 use crate::roots::Roots;
 
 /// A part that `--disable` leaves out.
@@ -87,9 +88,12 @@ pub struct Up {
     /// Write this file once the cluster is ready.
     #[arg(long, value_name = "FILE")]
     pub ready_file: Option<PathBuf>,
-    /// Verbosity of the log.
-    #[arg(short, default_value_t = 2, value_name = "LEVEL")]
-    pub v: u8,
+    #[command(flatten)]
+    pub logging: Logging,
+    #[command(flatten)]
+    pub profiling: Profiling,
+    #[command(flatten)]
+    pub tracing: Tracing,
 }
 
 impl Up {

@@ -5,6 +5,8 @@
 //! one family. What is known only when it is asked for (how many there are of something) is written by a
 //! collector.
 
+pub mod hot;
+pub mod open;
 pub mod process;
 pub mod read;
 pub mod text;
@@ -15,6 +17,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+pub use open::Form;
 pub use text::{MEDIA_TYPE, Page, Type};
 
 /// Label sets of one family that are told apart; what is beyond is counted under empty labels.
@@ -104,17 +107,7 @@ impl Family {
                 page.sample(&self.name, &labels, series.value);
                 continue;
             }
-            let all: u64 = series.buckets.iter().sum();
-            let [bucket, sum, count] = ["bucket", "sum", "count"].map(|part| format!("{}_{part}", self.name));
-            let mut below = 0;
-            let ends = self.ends.iter().map(f64::to_string).chain(["+Inf".to_owned()]);
-            for (end, here) in ends.zip(&series.buckets) {
-                below += here;
-                let labels: Vec<(&str, &str)> = labels.iter().copied().chain([("le", end.as_str())]).collect();
-                page.sample(&bucket, &labels, below as f64);
-            }
-            page.sample(&sum, &labels, series.value);
-            page.sample(&count, &labels, all as f64);
+            page.histogram(&self.name, &labels, &self.ends, &series.buckets, series.value);
         }
     }
 
@@ -172,10 +165,10 @@ impl Registry {
         self.inner.collectors.lock().push(Box::new(collector));
     }
 
-    /// The build and the process: what every component shows.
-    pub fn standard(&self, version: &str) {
+    /// The build, under that name, and the process: what every component shows.
+    pub fn standard(&self, build: &'static str, version: &str) {
         let version = version.to_owned();
-        self.collect(move |page| process::build(page, &version));
+        self.collect(move |page| process::build(page, build, &version));
         self.collect(process::render);
     }
 

@@ -7,14 +7,14 @@ use super::{Page, Type};
 /// The kernel counts processor time for programs in hundredths of a second, on every machine.
 const TICKS: f64 = 100.0;
 
-/// Writes which version runs.
-pub fn build(page: &mut Page, version: &str) {
+/// Writes, under that name, which version runs.
+pub fn build(page: &mut Page, name: &str, version: &str) {
     let bare = version.trim_start_matches('v');
     let mut parts = bare.split('.');
     let (major, minor) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
     let labels = [("major", major), ("minor", minor), ("git_version", version), ("platform", PLATFORM)];
-    page.family("kubernetes_build_info", Type::Gauge, "A metric with a constant '1' value: what was built.");
-    page.sample("kubernetes_build_info", &labels, 1.0);
+    page.family(name, Type::Gauge, "A metric with a constant '1' value: what was built.");
+    page.sample(name, &labels, 1.0);
 }
 
 const PLATFORM: &str = if cfg!(target_arch = "aarch64") { "linux/arm64" } else { "linux/amd64" };
@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn this_process_is_there() {
         let mut page = Page::new();
-        build(&mut page, "v1.37.1+pintle.0");
+        build(&mut page, "a_build_info", "v1.37.1+pintle.0");
         render(&mut page);
         let text = page.finish();
         assert!(

@@ -219,7 +219,7 @@ mod tests {
         let took = registry.histogram("b_seconds", "B.", &["x"], &[0.5, 1.0]);
         [0.1, 0.7, 9.0].iter().for_each(|s| took.observe(&["y"], *s));
         took.observe(&["z"], 0.6);
-        registry.standard("v1.37.1");
+        registry.standard("a_build_info", "v1.37.1");
         let samples = read(&registry.page()).expect("a page");
         assert_eq!((samples[0].label("x"), samples[0].value), ("1\"\\\n,} 2", 3.0));
         assert_eq!(samples.iter().filter(|s| s.name == "b_seconds_bucket").count(), 6);

@@ -58,6 +58,20 @@ impl Page {
         self.sample(name, &[], value);
     }
 
+    /// The samples of a histogram with those ends of buckets; the last bucket is for what is beyond.
+    pub fn histogram(&mut self, name: &str, labels: &[(&str, &str)], ends: &[f64], buckets: &[u64], total: f64) {
+        let [bucket, sum, count] = ["bucket", "sum", "count"].map(|part| format!("{name}_{part}"));
+        let mut below = 0;
+        let shown = ends.iter().map(f64::to_string).chain(["+Inf".to_owned()]);
+        for (end, here) in shown.zip(buckets) {
+            below += here;
+            let labels: Vec<(&str, &str)> = labels.iter().copied().chain([("le", end.as_str())]).collect();
+            self.sample(&bucket, &labels, below as f64);
+        }
+        self.sample(&sum, labels, total);
+        self.sample(&count, labels, below as f64);
+    }
+
     fn write(&mut self, name: &str, labels: &[(&str, &str)], value: f64, at: Option<i64>) {
         self.out.push_str(name);
         if !labels.is_empty() {

@@ -7,10 +7,12 @@ use machinery::status::{self, Status};
 use machinery::{encode, meta};
 use serde_json::Value;
 use storage::{Expect, Op, Urgency};
+use tracing::{Instrument, Span};
 
 use super::Write;
 use crate::crd::convert;
 use crate::quota::{self, Charge};
+use crate::traces;
 
 /// What became of a compare-and-swap.
 pub(super) enum Swap {
@@ -18,6 +20,14 @@ pub(super) enum Swap {
     Done(Option<u64>, Bytes),
     /// Somebody else wrote first.
     Lost,
+}
+
+/// The part of a trace that a write of the store is.
+fn commit_span(expect: Expect) -> Span {
+    if expect == Expect::Absent {
+        return tracing::debug_span!(target: traces::TARGET, "Create store");
+    }
+    tracing::debug_span!(target: traces::TARGET, "GuaranteedUpdate store")
 }
 
 impl Write<'_> {
@@ -68,7 +78,7 @@ impl Write<'_> {
         }
         let urgency = if self.resource.shape().keep == Keep::Relaxed { Urgency::Relaxed } else { Urgency::Now };
         let op = Op::Put { key: Bytes::from(key.into_bytes()), value: value.clone(), expect, urgency };
-        match self.resource.store()?.commit(op).await {
+        match self.resource.store()?.commit(op).instrument(commit_span(expect)).await {
             Ok(committed) => Ok(Swap::Done(Some(committed.revision), value)),
             Err(storage::Error::Conflict { .. }) => Ok(Swap::Lost),
             Err(error) => Err(self.storage_error(error)),
@@ -103,7 +113,9 @@ impl Write<'_> {
             return Ok(Swap::Done(None, Bytes::new()));
         }
         let key = Bytes::from(self.resource.key(self.namespace, self.name).into_bytes());
-        match self.resource.store()?.commit(Op::Delete { key, expect: Expect::At(revision) }).await {
+        let op = Op::Delete { key, expect: Expect::At(revision) };
+        let span = tracing::debug_span!(target: traces::TARGET, "Delete store");
+        match self.resource.store()?.commit(op).instrument(span).await {
             Ok(committed) => {
                 self.record("delete", object, committed.revision);
                 quota::landed(self, Charge::default(), Some(object), None);

@@ -98,6 +98,7 @@ fn passed_on(call: &Call, to: &Destination<'_>, upgrade: bool) -> status::Result
         headers.extend(call.headers.get(UPGRADE).map(|value| (UPGRADE, value.clone())));
     }
     headers.extend(HeaderValue::from_str(&to.address).ok().map(|host| (HOST, host)));
+    call.trace.pass_on(&mut headers);
     if to.prefix.is_some() {
         // Said by us, not by the client.
         let set = |headers: &mut HeaderMap, name: &'static str, value: &str| {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use client::Cause as WriteCause;
 use stdx::clock::Instant;
 use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, Span};
 
 use super::{Step, Work, Worker};
 use crate::context::{Context, blocking};
@@ -78,11 +79,12 @@ impl Worker {
                     mail: self.mail.clone(),
                     memory: self.memory.clone(),
                 };
-                self.step = Step::Start { work: self.caused(start.run()), halt, give_up: None };
+                let work = self.caused(start.run().instrument(self.span("syncPod")));
+                self.step = Step::Start { work, halt, give_up: None };
             }
             Phase::Terminating { grace, .. } => {
                 let work = async move { stop::pod(&ctx, &pod, &seen, grace).await.map_err(|e| e.to_string()) };
-                self.step = Step::Stop(grace, self.caused(work));
+                self.step = Step::Stop(grace, self.caused(work.instrument(self.span("syncTerminatingPod"))));
             }
             Phase::Terminated { .. } => {
                 if seen.containers.iter().any(crate::runtime::Container::may_run) {
@@ -108,6 +110,12 @@ impl Worker {
             let end = now + Duration::from_secs(u64::try_from(grace).unwrap_or(0)).max(MIN_END);
             *give_up = Some(give_up.map_or(end, |at| at.min(end)));
         }
+    }
+
+    /// A step of the pod as a trace.
+    fn span(&self, name: &'static str) -> Span {
+        let (pod, uid) = (self.pod.full_name(), self.pod.uid.as_str());
+        tracing::debug_span!(target: "trace", "pod", "otel.name" = name, "k8s.pod" = %pod, "k8s.pod.uid" = uid)
     }
 
     /// Every write of a step names the pod as its cause.

@@ -1,8 +1,11 @@
 //! What the task says: the status, its writing, and what the pod waits for.
 
+use std::time::Duration;
+
 use api::types::core::v1::PodStatus;
 
 use super::{Step, WRITE_RETRY, Worker, Write};
+use crate::pod::BoundPod;
 use crate::status::containers::whole;
 use crate::status::{Inputs, conditions, generate, patch};
 use crate::sync::waits;
@@ -39,12 +42,16 @@ impl Worker {
         // What ran when this process began was not started by it.
         if was_pending && self.generated && self.status.phase.as_deref() == Some("Running") {
             let metrics = &self.ctx.metrics;
-            let since = |at: jiff::Timestamp| std::time::Duration::try_from(now.duration_since(at)).unwrap_or_default();
+            let since = |at: jiff::Timestamp| Duration::try_from(now.duration_since(at)).unwrap_or_default();
             if let Some(seen) = &self.status.start_time {
                 metrics.pod_start.took(&[], since(seen.0));
             }
             if let Some(created) = &self.pod.meta().creation_timestamp {
                 metrics.pod_start_total.took(&[], since(created.0));
+                let own = self.memory.lock().tries.lock().pulling() + initialized(&self.status);
+                if !keeps_state(&self.pod) {
+                    metrics.pod_start_sli.took(&[], since(created.0).saturating_sub(own));
+                }
             }
         }
         self.generated = true;
@@ -108,4 +115,23 @@ impl Worker {
         });
         self.ctx.report.waits(&self.pod, &found);
     }
+}
+
+/// How long init containers ran.
+fn initialized(status: &PodStatus) -> Duration {
+    let ended = status.init_container_statuses.iter().flatten().filter_map(|c| c.state.as_ref()?.terminated.as_ref());
+    let took = ended.filter_map(|ended| {
+        let (from, to) = (ended.started_at.as_ref()?, ended.finished_at.as_ref()?);
+        Duration::try_from(to.0.duration_since(from.0)).ok()
+    });
+    took.sum()
+}
+
+/// Whether it mounts anything but what is made for it: how fast it starts is then not only the node's doing.
+fn keeps_state(pod: &BoundPod) -> bool {
+    let is_made = |v: &api::types::core::v1::Volume| {
+        let files = v.secret.is_some() || v.config_map.is_some() || v.downward_api.is_some() || v.projected.is_some();
+        files || v.empty_dir.is_some()
+    };
+    !pod.spec().volumes.iter().flatten().all(is_made)
 }
