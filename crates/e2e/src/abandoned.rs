@@ -2,6 +2,7 @@
 //! mounts, folders. A pod that outlives its cluster keeps its route, and the next cluster's pod with the same
 //! address is not reached.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -31,12 +32,13 @@ pub fn disown(folder: &Path) {
 /// # Errors
 /// When something of it stays, and when a link of somebody else has an address that pods here will get.
 pub fn clear(parent: &Path, binary: &Path) -> Result<()> {
-    for entry in std::fs::read_dir(parent)?.flatten() {
-        let (folder, owner) = (entry.path(), entry.path().join(OWNER));
-        let is_ours = entry.file_name().to_string_lossy().starts_with(PREFIX) && owner.is_file();
-        if !is_ours || ProcessId::load_alive(&owner).is_some() {
-            continue;
-        }
+    let abandoned = abandoned(parent)?;
+    if !abandoned.is_empty() {
+        // Resetting takes away what all clusters of a host share: cgroups of pods, tables of rules.
+        let others = others(&abandoned)?;
+        ensure!(others.is_empty(), "a test was killed, and what it left cannot be taken away beside {others:?}");
+    }
+    for folder in abandoned {
         eprintln!("a test was killed: what it left in {} is taken away", folder.display());
         end_processes(&folder)?;
         reset(binary, &folder).with_context(|| folder.display().to_string())?;
@@ -49,6 +51,40 @@ pub fn clear(parent: &Path, binary: &Path) -> Result<()> {
         bail!("pods of another cluster are on this host, and nobody knows whose they are: {}", list.join(", "));
     }
     Ok(())
+}
+
+/// Folders of tests of this user that are gone.
+fn abandoned(parent: &Path) -> Result<Vec<PathBuf>> {
+    let own = std::fs::metadata("/proc/self")?.uid();
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(parent)?.flatten() {
+        let owner = entry.path().join(OWNER);
+        // No link, and nobody else's: a journal in it is carried out with our rights.
+        let is_ours = entry.file_name().to_string_lossy().starts_with(PREFIX)
+            && entry.metadata().is_ok_and(|folder| folder.is_dir() && folder.uid() == own)
+            && owner.is_file();
+        if is_ours && ProcessId::load_alive(&owner).is_none() {
+            found.push(entry.path());
+        }
+    }
+    Ok(found)
+}
+
+/// Clusters that run here and are not of these folders.
+fn others(folders: &[PathBuf]) -> Result<Vec<String>> {
+    let names: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc")?.flatten() {
+        let Ok(line) = std::fs::read(entry.path().join("cmdline")) else { continue };
+        let line = String::from_utf8_lossy(&line).replace('\0', " ");
+        let program = line.split(' ').next().unwrap_or_default();
+        let program = Path::new(program).file_name().and_then(|n| n.to_str()).unwrap_or_default();
+        let is_cluster = matches!(program, "pintle" | "kubelet" | "k3s" | "k0s" | "kube-proxy");
+        if is_cluster && !names.iter().any(|name| line.contains(name)) {
+            found.push(line.trim().to_owned());
+        }
+    }
+    Ok(found)
 }
 
 /// The addresses that pods of clusters under test get.

@@ -46,7 +46,15 @@ impl Family {
         }
         match Command::new(self.program).args(["-w", "5", "-t", "nat", "-S"]).output() {
             Ok(out) if out.status.success() => Ok(String::from_utf8_lossy(&out.stdout).into_owned()),
-            Ok(out) => Err(io::Error::other(String::from_utf8_lossy(&out.stderr).trim().to_owned())),
+            Ok(out) => {
+                let said = String::from_utf8_lossy(&out.stderr);
+                // A table with what iptables cannot say is somebody's own, and iptables writes nothing to it.
+                if said.contains("incompatible") {
+                    Ok(String::new())
+                } else {
+                    Err(io::Error::other(said.trim().to_owned()))
+                }
+            }
             // Without it the plugin has made nothing.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
             Err(error) => Err(error),
@@ -88,7 +96,14 @@ pub fn untouched() -> io::Result<Vec<(Family, bool)>> {
     let tables = tables()?;
     let mut found = Vec::new();
     for family in FAMILIES {
-        let rules = family.rules(&tables)?;
+        let rules = match family.rules(&tables) {
+            Ok(rules) => rules,
+            Err(error) => {
+                // Nothing is recorded, so nothing is taken away later.
+                tracing::warn!(family = family.name, %error, "the rules of host ports cannot be read");
+                continue;
+            }
+        };
         if !CHAINS.iter().any(|chain| has_chain(&rules, chain)) {
             found.push((family, family.is_in(&tables)));
         }

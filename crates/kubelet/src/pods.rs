@@ -207,9 +207,18 @@ impl Pods {
     /// Waits until nothing of the pod runs any more, whatever becomes of its task; no longer than this
     /// kubelet runs.
     pub(crate) async fn has_ended(&self, uid: &str) {
+        self.until(uid, |view| has_ended(view) && !view.seen.may_run()).await;
+    }
+
+    /// Waits until nothing of an evicted pod is on the node any more.
+    pub(crate) async fn is_cleared(&self, uid: &str) {
+        self.until(uid, |view| has_ended(view) && view.cleaned && view.seen.is_empty()).await;
+    }
+
+    async fn until(&self, uid: &str, is_so: impl Fn(&View) -> bool) {
         loop {
             let Some(mut view) = self.handles.lock().get(uid).map(|h| h.view.clone()) else { return };
-            if view.wait_for(|v| has_ended(v) && !v.seen.may_run()).await.is_ok() || self.stage.is_stopped() {
+            if view.wait_for(|view| is_so(view)).await.is_ok() || self.stage.is_stopped() {
                 return;
             }
             // Its task is over: the pod with it, or it panicked and another begins.

@@ -177,7 +177,10 @@ impl Sync {
                                 tracing::warn!("somebody else changed the service rules: loading them again");
                                 state.forget();
                                 if drifts > 0 {
-                                    clock.sleep(RETRY.delay(drifts)).await;
+                                    tokio::select! {
+                                        () = clock.sleep(RETRY.delay(drifts)) => {}
+                                        never = waiting.follow(caches, dirty, &wanted.model, &wanted.here) => match never {},
+                                    }
                                 }
                             }
                         }
@@ -202,6 +205,8 @@ impl Sync {
             services.extend(self.caches.services.list().iter().map(|s| s.meta.key()));
         }
         let Self { caches, waiting, checks, wanted, state, .. } = self;
+        // Another Service may be about to let go of the port.
+        let mut unopened = Vec::new();
         for key in services {
             let rules = caches.rules(&key, &wanted.here);
             let before = wanted.model.get(&key);
@@ -209,8 +214,8 @@ impl Sync {
                 continue;
             }
             waiting.publish(caches, &key, NOT_YET);
-            if let Err(error) = checks.set(&key, rules.health_check).await {
-                tracing::warn!(%key, error, "load balancers cannot ask whether this node has endpoints");
+            if checks.set(&key, rules.health_check).await.is_err() {
+                unopened.push((key.clone(), rules.health_check));
             }
             let rules = Some(Arc::new(rules)).filter(|r| !r.is_empty());
             let before = match &rules {
@@ -221,6 +226,11 @@ impl Sync {
             state.stale |= before.iter().chain(&rules).any(|r| conntrack::concerns(r));
             state.refused.remove(&key);
             state.pending.insert(key);
+        }
+        for (key, check) in unopened {
+            if let Err(error) = checks.set(&key, check).await {
+                tracing::warn!(%key, error, "load balancers cannot ask whether this node has endpoints");
+            }
         }
     }
 

@@ -83,7 +83,7 @@ impl Evictor {
         loop {
             match self.look().await {
                 // One that takes longer is not waited for: the next look may find another.
-                Some(uid) => drop(clock.timeout(CLEANUP, self.pods.has_ended(&uid)).await),
+                Some(uid) => drop(clock.timeout(CLEANUP, self.pods.is_cleared(&uid)).await),
                 None => clock.sleep(LOOK).await,
             }
         }

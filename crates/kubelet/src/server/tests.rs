@@ -168,7 +168,13 @@ impl Bench {
             host_network: false,
         };
         let seen = PodState { containers: vec![running], sandboxes: vec![sandbox] };
-        let view = View { pod, seen: Arc::new(seen), status: Arc::new(status.expect("a status")), looked: true };
+        let view = View {
+            pod,
+            seen: Arc::new(seen),
+            status: Arc::new(status.expect("a status")),
+            looked: true,
+            cleaned: false,
+        };
         let pods = Arc::new(FakePods(vec![watch::channel(view).0], Default::default()));
         let (log_root, stage, runtime) = (logs.path().to_owned(), Stage::new(), Fake::default());
         let sim = crate::sync::sim::bare(logs.path());

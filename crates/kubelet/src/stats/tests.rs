@@ -42,7 +42,7 @@ impl Bench {
             host_network,
         };
         let seen = PodState { sandboxes: vec![sandbox], containers: vec![running, ended] };
-        let view = View { pod, seen: Arc::new(seen), status: Arc::default(), looked: true };
+        let view = View { pod, seen: Arc::new(seen), status: Arc::default(), looked: true, cleaned: false };
         let bench = Self { dir, clock, stats, view };
         bench.use_up(1_000_000_000, 100);
         let net = bench.dir.path().join("proc/77/net");

@@ -281,7 +281,9 @@ impl Cluster {
 
     fn start_proxy(&self, node: &Handle, name: &str, journal: &mut Journal) -> Result<()> {
         for table in [proxy::nftables::TABLE, net::egress::TABLE] {
-            journal.record(Mutation::NftTable { family: "ip".into(), name: table.into() })?;
+            for family in ["ip", "ip6"] {
+                journal.record(Mutation::NftTable { family: family.into(), name: table.into() })?;
+            }
         }
         let client = self.client(identities::component("system:kube-proxy"), "kube-proxy");
         let options = proxy::Options {

@@ -188,11 +188,13 @@ impl KubeProxy {
     }
 }
 
-/// Removes the rules of both modes. What has none of its tools has no rules by them.
-async fn cleanup(kernel: &Nft, tables: &Tools) -> Result<()> {
-    match kernel.apply(&proxy::cleanup()).await {
-        Ok(()) | Err(net::nft::Error::Program(_)) => {}
-        Err(error) => bail!(error),
+/// Removes the rules of a mode. What has none of its tools has no rules by them.
+async fn cleanup(mode: proxy::Mode, kernel: &Nft, tables: &Tools) -> Result<()> {
+    if mode == proxy::Mode::Nftables {
+        return match kernel.apply(&proxy::cleanup()).await {
+            Ok(()) | Err(net::nft::Error::Program(_)) => Ok(()),
+            Err(error) => bail!(error),
+        };
     }
     for family in [Family::Ip, Family::Ip6] {
         let saved = match tables.save(family).await {
@@ -211,7 +213,8 @@ async fn cleanup(kernel: &Nft, tables: &Tools) -> Result<()> {
 pub async fn run(args: KubeProxy, clock: SharedClock) -> Result<()> {
     let (kernel, tables) = (Arc::new(Nft::new(clock.clone())), Arc::new(Tools::new(clock.clone())));
     if args.cleanup {
-        return cleanup(&kernel, &tables).await;
+        cleanup(proxy::Mode::Nftables, &kernel, &tables).await?;
+        return cleanup(proxy::Mode::Iptables, &kernel, &tables).await;
     }
     let file = match &args.config {
         Some(path) => {
@@ -242,6 +245,14 @@ pub async fn run(args: KubeProxy, clock: SharedClock) -> Result<()> {
         debug: if args.profiling { started.debug() } else { Debug::none() },
     };
     serving::plain(told.metrics, shown, &clock, &around).await?;
+    // What the other mode has left here would go on translating to endpoints that come no more.
+    let other = match told.mode {
+        proxy::Mode::Iptables => proxy::Mode::Nftables,
+        proxy::Mode::Nftables => proxy::Mode::Iptables,
+    };
+    if let Err(error) = cleanup(other, &kernel, &tables).await {
+        tracing::warn!(%error, "the rules of the other mode cannot be removed");
+    }
     let health = Health::new(clock.clone());
     serving::open(told.healthz, Arc::new(health.clone()), &clock, &around).await?;
     let options = proxy::Options {

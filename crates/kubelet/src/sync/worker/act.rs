@@ -94,11 +94,16 @@ impl Worker {
                 } else if !self.cleaned {
                     self.probers.clear();
                     self.step = Step::Clean(Box::pin(clean(ctx, pod, seen, self.mail.clone())));
-                } else if self.gone && !seen.is_empty() {
+                } else if (self.gone || self.gives_all_back()) && !seen.is_empty() {
                     self.step = Step::Clean(Box::pin(remove(ctx, pod, seen)));
                 }
             }
         }
+    }
+
+    /// A pod that ended because the node is short leaves no containers and no logs, once the API has its status.
+    fn gives_all_back(&self) -> bool {
+        self.pod.has_ended() && self.status.reason.as_deref() == Some(crate::evict::REASON)
     }
 
     /// Tells a start under way to go no further. Calls to the runtime are not broken off: one that

@@ -54,6 +54,8 @@ pub struct View {
     pub status: Arc<PodStatus>,
     /// `seen` is what the runtime said at least once.
     pub looked: bool,
+    /// Its volumes and cgroups are gone.
+    pub cleaned: bool,
 }
 
 type Work<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -163,7 +165,13 @@ impl Worker {
     ) -> (Self, watch::Receiver<View>, Arc<Mailbox>) {
         let seen = Arc::new(PodState::default());
         let known = pod.status().clone();
-        let first = View { pod: pod.clone(), seen: seen.clone(), status: Arc::new(known.clone()), looked: false };
+        let first = View {
+            pod: pod.clone(),
+            seen: seen.clone(),
+            status: Arc::new(known.clone()),
+            looked: false,
+            cleaned: false,
+        };
         let (view, receiver) = watch::channel(first);
         let mail = Arc::new(Mailbox::default());
         let deadline = act::deadline(&ctx, &pod);
@@ -472,13 +480,15 @@ impl Worker {
         self.view.send_if_modified(|view| {
             let changed = !Arc::ptr_eq(&view.seen, &self.seen)
                 || !Arc::ptr_eq(&view.pod, &self.pod)
-                || *view.status != self.status;
+                || *view.status != self.status
+                || view.cleaned != self.cleaned;
             if changed {
                 *view = View {
                     pod: self.pod.clone(),
                     seen: self.seen.clone(),
                     status: Arc::new(self.status.clone()),
                     looked: self.looked,
+                    cleaned: self.cleaned,
                 };
             }
             changed
