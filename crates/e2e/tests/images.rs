@@ -198,5 +198,16 @@ async fn a_node_without_memory_ends_its_pods(cluster: &mut Cluster) -> Result<()
     let pressure = "jsonpath={.items[0].status.conditions[?(@.type==\"MemoryPressure\")].status}";
     let pressure = cluster.kubectl(&["get", "nodes", "-o", pressure]).await?;
     ensure!(pressure == "True", "{pressure}");
+    // What they wrote is given back though their objects stay: logs, and with their containers their layers.
+    cluster
+        .eventually("nothing of them is on the node", || async {
+            let logs = std::fs::read_dir(cluster.root().join("state/pod-logs"))?.flatten();
+            let left: Vec<_> = logs.filter(|e| e.metadata().is_ok_and(|m| m.is_dir())).map(|e| e.path()).collect();
+            ensure!(left.is_empty(), "{left:?}");
+            let status = cluster.json(&["get", "pod", "keeper"]).await?["status"].clone();
+            ensure!(status["reason"] == "Evicted" && !status["containerStatuses"][0]["state"].is_null(), "{status:#}");
+            Ok(())
+        })
+        .await?;
     cluster.kubectl(&["delete", "pod", "keeper", "anew"]).await.map(drop)
 }

@@ -374,6 +374,8 @@ async fn a_node_that_is_short_of_memory_ends_a_pod() {
 async fn others_end_for_a_critical_pod() {
     let mut case = Case::new();
     case.max_pods = 1;
+    // A folder that is not there yet is looked for now and then only.
+    std::fs::create_dir_all(case.manifests()).expect("made");
     case.start("n1");
     let pods = case.client.api::<Pod>().namespace("default");
     let wanted = json!({"metadata": {"name": "web", "namespace": "default"}, "spec": {"nodeName": "n1",
