@@ -232,7 +232,7 @@ pub fn match_conditions(
     path: &Path,
     errors: &mut FieldErrors,
 ) {
-    let world = World { params, authorizer: true, variables: None };
+    let world = World { params, authorizer: true, patches: false, variables: None };
     let conditions = conditions.map(Vec::as_slice).unwrap_or_default();
     if conditions.len() > CONDITIONS {
         errors.too_many(path, conditions.len(), CONDITIONS);
@@ -291,7 +291,7 @@ pub fn variables(
             errors.required(&at, "expression is not specified");
             continue;
         }
-        let world = World { params, authorizer: true, variables: Some(&known) };
+        let world = World { params, authorizer: true, patches: false, variables: Some(&known) };
         let given = policy::check(text, world, Wanted::Anything).unwrap_or_else(|wrong| {
             // What was stored stays.
             if !old.contains(text) {

@@ -1,5 +1,6 @@
 //! MutatingAdmissionPolicy: expressions that change what is written.
 
+use ::rules::policy::{Wanted, World};
 use api::types::admissionregistration::v1 as admission;
 use machinery::field::{FieldErrors, Path};
 use machinery::names;
@@ -99,21 +100,26 @@ fn spec(
     }
     let before = old.and_then(|old| old.variables.as_ref());
     let has_params = spec.param_kind.is_some();
-    rules::variables(spec.variables.as_ref(), has_params, before, &path.child("variables"), errors);
+    let known = rules::variables(spec.variables.as_ref(), has_params, before, &path.child("variables"), errors);
+    let world = World { params: has_params, authorizer: true, patches: true, variables: Some(&known) };
+    let before = old.and_then(|old| old.mutations.as_deref()).unwrap_or_default();
     let mutations = spec.mutations.as_deref().unwrap_or_default();
     if mutations.is_empty() {
         errors.required(&path.child("mutations"), "mutations must contain at least one item");
     }
     for (i, mutation) in mutations.iter().enumerate() {
-        self::mutation(mutation, &path.child("mutations").index(i), errors);
+        // What was stored stays.
+        let world = (!before.contains(mutation)).then_some(world);
+        self::mutation(mutation, world, &path.child("mutations").index(i), errors);
     }
     let policy = spec.reinvocation_policy.as_deref();
     check::one_of(policy, rules::REINVOCATION_POLICIES, &path.child("reinvocationPolicy"), errors);
 }
 
-fn mutation(mutation: &admission::Mutation, path: &Path, errors: &mut FieldErrors) {
+/// One patch; its expression is looked at in `world`, if at all.
+fn mutation(mutation: &admission::Mutation, world: Option<World<'_>>, path: &Path, errors: &mut FieldErrors) {
     let type_ = mutation.patch_type.as_str();
-    let text = |expression: &Option<String>| expression.clone().unwrap_or_default();
+    let text = |expression: &Option<String>| expression.as_deref().unwrap_or_default().trim().to_owned();
     let patch = mutation.json_patch.as_ref().map(|patch| text(&patch.expression));
     let apply = mutation.apply_configuration.as_ref().map(|apply| text(&apply.expression));
     let (wanted, other) = match type_ {
@@ -128,7 +134,11 @@ fn mutation(mutation: &admission::Mutation, path: &Path, errors: &mut FieldError
         (field, None) => {
             errors.required(&path.child(field), format!("must be specified when patchType is {type_}"));
         }
-        (field, Some(text)) => rules::expression(&text, "", None, &path.child(field).child("expression"), errors),
+        (field, Some(text)) => {
+            let gives = if type_ == "JSONPatch" { Wanted::Operations } else { Wanted::Configuration };
+            let wanted = world.map(|world| (world, gives));
+            rules::expression(&text, "", wanted, &path.child(field).child("expression"), errors);
+        }
     }
     if let (field, Some(_)) = other {
         let wrong = format!("must not be specified when patchType is {type_}");

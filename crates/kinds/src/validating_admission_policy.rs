@@ -129,7 +129,7 @@ fn spec(
     let known = rules::variables(spec.variables.as_ref(), has_params, before, &path.child("variables"), errors);
     // A policy that has no variables has no `variables`, either.
     let variables = spec.variables.as_ref().is_some_and(|variables| !variables.is_empty()).then_some(&known);
-    let world = World { params: has_params, authorizer: true, variables };
+    let world = World { params: has_params, authorizer: true, patches: false, variables };
     let validations = spec.validations.as_deref().unwrap_or_default();
     let annotations = spec.audit_annotations.as_deref().unwrap_or_default();
     if validations.is_empty() && annotations.is_empty() {

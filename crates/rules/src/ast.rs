@@ -67,11 +67,13 @@ pub struct Entry {
     pub optional: bool,
 }
 
-/// One field of a struct.
+/// One field of a struct; `?f` is left out when it has no value. Its id is the place of its colon.
 #[derive(Clone, Debug)]
 pub struct Field {
+    pub id: Id,
     pub name: Arc<str>,
     pub value: Expr,
+    pub optional: bool,
 }
 
 /// What every comprehension macro becomes: a walk over `range` that folds each element into `accu`.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::ast::{Entry, Expr, Fold, Id, Kind, Literal, op};
+use crate::ast::{Entry, Expr, Field, Fold, Id, Kind, Literal, op};
 use crate::env::Env;
 use crate::library::{self, Function, Overload};
 use crate::parser::Parsed;
@@ -143,10 +143,7 @@ impl Checker<'_> {
                 self.set(id, Type::list(items));
             }
             Kind::Map(entries) => self.map(id, entries),
-            Kind::Struct { name, .. } => {
-                let name = Arc::clone(name);
-                self.undeclared(id, &name);
-            }
+            Kind::Struct { name, fields } => self.structure(id, &Arc::clone(name), fields),
             Kind::Fold(fold) => self.fold(id, fold),
             Kind::Broken => self.set(id, Type::Error),
         }
@@ -190,6 +187,35 @@ impl Checker<'_> {
         self.set(id, Type::map(key, value));
     }
 
+    /// A value that is written out field by field.
+    fn structure(&mut self, id: Id, name: &str, fields: &mut [Field]) {
+        let plain = name.strip_prefix('.').unwrap_or(name);
+        let t = match self.env.type_named(plain) {
+            Some(t @ Type::Object(_)) => t,
+            Some(other) => {
+                self.tell(id, format!("'{}' is not a message type", other.runtime_name()));
+                Type::Error
+            }
+            None if self.env.variable(plain).is_some() => {
+                self.tell(id, format!("'{plain}' is not a type"));
+                Type::Error
+            }
+            None => return self.undeclared(id, name),
+        };
+        self.set(id, t.clone());
+        for field in fields {
+            self.check(&mut field.value);
+            let wanted = self.field(field.id, &t, &field.name, false);
+            let given = self.element_type(&field.value, field.optional);
+            if !self.unifier.assignable(&wanted, &given) {
+                let given = self.unifier.resolve(&given, true);
+                let name = &field.name;
+                let wrong = format!("expected type of field '{name}' is '{wanted}' but provided type is '{given}'");
+                self.tell(field.id, wrong);
+            }
+        }
+    }
+
     fn local(&self, name: &str) -> Option<&Type> {
         self.locals.iter().rev().find(|(n, _)| &**n == name).map(|(_, t)| t)
     }
@@ -210,7 +236,7 @@ impl Checker<'_> {
             self.refs.insert(id, Ref::Variable(index));
             return true;
         }
-        if let Some(t) = library::type_named(name) {
+        if let Some(t) = self.env.type_named(name) {
             self.set(id, Type::Type(Some(Arc::new(t.clone()))));
             self.refs.insert(id, Ref::Type(t));
             return true;

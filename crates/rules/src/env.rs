@@ -3,6 +3,7 @@
 use crate::checker::{self, Checked};
 use crate::library::{self, Function};
 use crate::parser;
+use crate::patches;
 use crate::source::Issues;
 use crate::types::Type;
 use crate::validators;
@@ -13,6 +14,7 @@ use crate::validators;
 pub struct Env {
     variables: Vec<(String, Type)>,
     bind: bool,
+    patches: bool,
 }
 
 impl Env {
@@ -35,6 +37,18 @@ impl Env {
         self
     }
 
+    /// With what patches are made of: the types `Object…` and `JSONPatch`, and `jsonpatch.escapeKey`.
+    #[must_use]
+    pub fn with_patches(mut self) -> Self {
+        self.patches = true;
+        self
+    }
+
+    /// The type that an expression may name so.
+    pub fn type_named(&self, name: &str) -> Option<Type> {
+        self.patches.then(|| patches::type_named(name)).flatten().or_else(|| library::type_named(name))
+    }
+
     /// The place and type of a variable.
     pub fn variable(&self, name: &str) -> Option<(usize, &Type)> {
         self.variables.iter().enumerate().find(|(_, (n, _))| n == name).map(|(i, (_, t))| (i, t))
@@ -47,7 +61,7 @@ impl Env {
 
     /// A function.
     pub fn function(&self, name: &str) -> Option<&'static Function> {
-        library::function(name)
+        library::function(name).filter(|_| self.patches || !patches::is_ours(name))
     }
 
     /// Parses and checks an expression. The mistakes are those of upstream, as one text.

@@ -34,6 +34,7 @@ mod meter;
 mod nodes;
 mod number;
 mod parser;
+mod patches;
 mod plan;
 pub mod policy;
 mod program;

@@ -27,8 +27,13 @@ impl Nodes {
 
     /// A node at a place.
     pub fn at(&mut self, place: u32, kind: Kind) -> Expr {
+        Expr { id: self.id(place), kind }
+    }
+
+    /// The id of something at a place that is no node by itself.
+    pub fn id(&mut self, place: u32) -> Id {
         self.places.push(place);
-        Expr { id: Id::try_from(self.places.len() - 1).unwrap_or(Id::MAX), kind }
+        Id::try_from(self.places.len() - 1).unwrap_or(Id::MAX)
     }
 
     /// Where a node is.
@@ -69,7 +74,11 @@ impl Nodes {
                 name: Arc::clone(name),
                 fields: fields
                     .iter()
-                    .map(|f| Field { name: Arc::clone(&f.name), value: self.copy(&f.value) })
+                    .map(|f| {
+                        let place = self.place(f.id);
+                        let (id, value) = (self.id(place), self.copy(&f.value));
+                        Field { id, name: Arc::clone(&f.name), value, optional: f.optional }
+                    })
                     .collect(),
             },
             Kind::Fold(fold) => Kind::Fold(Box::new(Fold {

@@ -8,6 +8,7 @@
 use std::sync::{Arc, LazyLock};
 
 use crate::env::Env;
+use crate::patches;
 use crate::schema::Decl;
 use crate::types::{self, Object, Type};
 
@@ -16,6 +17,8 @@ use crate::types::{self, Object, Type};
 pub struct World<'w> {
     pub params: bool,
     pub authorizer: bool,
+    /// May it say what a patch is made of?
+    pub patches: bool,
     /// The variables of the policy that are known at this place; `None` where there are none at all.
     pub variables: Option<&'w Variables>,
 }
@@ -77,6 +80,10 @@ pub enum Wanted {
     Bool,
     Text,
     TextOrNull,
+    /// What is to be applied to the object: `Object{…}`.
+    Configuration,
+    /// Operations on the object: `[JSONPatch{…}]`.
+    Operations,
     Anything,
 }
 
@@ -170,6 +177,9 @@ impl World<'_> {
                 .with("authorizer", Type::Named(types::AUTHORIZER))
                 .with("authorizer.requestResource", Type::Named(types::RESOURCE_CHECK));
         }
+        if self.patches {
+            env = env.with_patches();
+        }
         match self.variables {
             Some(variables) => env.with("variables", Type::Object(Object(Arc::clone(&variables.0)))),
             None => env,
@@ -184,16 +194,13 @@ impl World<'_> {
 pub fn check(text: &str, world: World<'_>, wanted: Wanted) -> Result<Type, String> {
     let checked = world.env().compile(text).map_err(|wrong| format!("compilation failed: {wrong}"))?;
     let given = checked.type_of(checked.expr.id);
-    let fits = match wanted {
-        Wanted::Bool => *given == Type::Bool,
-        Wanted::Text => *given == Type::String,
-        Wanted::TextOrNull => matches!(given, Type::String | Type::Null),
-        Wanted::Anything => true,
-    };
-    let words = match wanted {
-        Wanted::Bool => "bool",
-        Wanted::Text => "string",
-        _ => "one of [string null_type]",
+    let (fits, words) = match wanted {
+        Wanted::Bool => (*given == Type::Bool, "bool"),
+        Wanted::Text => (*given == Type::String, "string"),
+        Wanted::TextOrNull => (matches!(given, Type::String | Type::Null), "one of [string null_type]"),
+        Wanted::Configuration => (*given == patches::object(patches::OBJECT), patches::OBJECT),
+        Wanted::Operations => (*given == patches::operations(), "list(JSONPatch)"),
+        Wanted::Anything => (true, ""),
     };
     if fits { Ok(given.clone()) } else { Err(format!("must evaluate to {words} but got {}", shown(given))) }
 }
@@ -216,7 +223,7 @@ mod tests {
     fn variables(of: &[(&str, &str)]) -> Variables {
         let mut known = Variables::default();
         for (name, text) in of {
-            let world = World { params: true, authorizer: true, variables: Some(&known) };
+            let world = World { params: true, authorizer: true, patches: false, variables: Some(&known) };
             let t = check(text, world, Wanted::Anything).unwrap_or(Type::Dyn);
             known.add(name, t);
         }
@@ -231,7 +238,7 @@ mod tests {
     #[test]
     fn what_is_written_is_checked() {
         let known = variables(&[("image", "object.spec.image"), ("x", "object.x")]);
-        let world = World { params: false, authorizer: true, variables: Some(&known) };
+        let world = World { params: false, authorizer: true, patches: false, variables: Some(&known) };
         let with_params = World { params: true, ..world };
         let condition = World { variables: None, ..world };
         let message = World { authorizer: false, ..world };
@@ -284,7 +291,7 @@ mod tests {
 
     #[test]
     fn what_is_asked_has_types() {
-        let world = World { params: false, authorizer: false, variables: None };
+        let world = World { params: false, authorizer: false, patches: false, variables: None };
         for (text, wanted, want) in [
             ("request.dryRun", Wanted::Bool, String::new()),
             ("request.userInfo.username", Wanted::TextOrNull, String::new()),
@@ -356,7 +363,7 @@ mod tests {
             ("twice", "1"),
             ("twice", "'1'"),
         ]);
-        let world = World { params: false, authorizer: true, variables: Some(&known) };
+        let world = World { params: false, authorizer: true, patches: false, variables: Some(&known) };
         for (text, wanted, want) in [
             ("variables.ok", Wanted::Bool, String::new()),
             ("variables.may", Wanted::Bool, String::new()),
@@ -388,8 +395,62 @@ mod tests {
     }
 
     #[test]
+    fn patches_are_written_out() {
+        let known = variables(&[("n", "object.spec.replicas > 1 ? 1 : 2")]);
+        let world = World { params: false, authorizer: true, patches: true, variables: Some(&known) };
+        for (text, wanted, want) in [
+            ("Object{}", Wanted::Configuration, String::new()),
+            (
+                "Object{spec: Object.spec{replicas: variables.n, template: Object.spec.template{}}}",
+                Wanted::Configuration,
+                String::new(),
+            ),
+            (
+                "Object{metadata: Object.metadata{?labels: object.?metadata.labels}}",
+                Wanted::Configuration,
+                String::new(),
+            ),
+            ("has(object.a) ? Object{} : Object{b: [Object.b{}]}", Wanted::Configuration, String::new()),
+            ("[JSONPatch{op: 'add', path: '/a', value: Object.a{b: 1}}]", Wanted::Operations, String::new()),
+            (
+                "[JSONPatch{op: 'remove', path: '/metadata/labels/' + jsonpatch.escapeKey('a/b')}]",
+                Wanted::Operations,
+                String::new(),
+            ),
+            ("object.a == 1 ? [JSONPatch{op: 'copy', from: '/a', path: '/b'}] : []", Wanted::Operations, String::new()),
+            ("type(object.spec) == Object.spec", Wanted::Bool, String::new()),
+            ("Object{}", Wanted::Operations, "must evaluate to list(JSONPatch) but got Object".into()),
+            ("Object.spec{}", Wanted::Configuration, "must evaluate to Object but got Object.spec".into()),
+            ("{'spec': 1}", Wanted::Configuration, "must evaluate to Object but got map(string, int)".into()),
+            ("object", Wanted::Configuration, "must evaluate to Object but got dyn".into()),
+            ("[]", Wanted::Operations, "must evaluate to list(JSONPatch) but got list(dyn)".into()),
+            ("JSONPatch{op: 'test'}", Wanted::Operations, "must evaluate to list(JSONPatch) but got JSONPatch".into()),
+            (
+                "[JSONPatch{op: 1}]",
+                Wanted::Operations,
+                at("[JSONPatch{op: 1}]", 14, "expected type of field 'op' is 'string' but provided type is 'int'"),
+            ),
+            (
+                "[JSONPatch{oper: 'add'}]",
+                Wanted::Operations,
+                at("[JSONPatch{oper: 'add'}]", 16, "undefined field 'oper'"),
+            ),
+            ("Objects{}", Wanted::Anything, at("Objects{}", 8, "undeclared reference to 'Objects' (in container '')")),
+            ("int{}", Wanted::Anything, at("int{}", 4, "'int' is not a message type")),
+            ("object{}", Wanted::Anything, at("object{}", 7, "'object' is not a type")),
+        ] {
+            let found = check(text, world, wanted).err().unwrap_or_default();
+            assert_eq!(found, want, "{text}");
+        }
+        let other = World { patches: false, ..world };
+        let text = "jsonpatch.escapeKey('a')";
+        let wrong = check(text, other, Wanted::Text).err().unwrap_or_default();
+        assert!(wrong.contains("undeclared reference to"), "{wrong}");
+    }
+
+    #[test]
     fn the_authorizer_has_types() {
-        let world = World { params: false, authorizer: true, variables: None };
+        let world = World { params: false, authorizer: true, patches: false, variables: None };
         let message = World { authorizer: false, ..world };
         for (text, world, wanted, want) in [
             ("authorizer.group('').resource('pods').check('get').allowed()", world, Wanted::Bool, String::new()),
@@ -444,11 +505,11 @@ mod tests {
     fn variables_made_of_each_other_stay_small() {
         let mut known = variables(&[("a", "1")]);
         for _ in 0..2000 {
-            let world = World { params: false, authorizer: false, variables: Some(&known) };
+            let world = World { params: false, authorizer: false, patches: false, variables: Some(&known) };
             let t = check("{'a': [variables.a], 'b': [variables.a]}", world, Wanted::Anything).unwrap_or(Type::Dyn);
             known.add("a", t);
         }
-        let world = World { params: false, authorizer: false, variables: Some(&known) };
+        let world = World { params: false, authorizer: false, patches: false, variables: Some(&known) };
         let t = check("variables.a", world, Wanted::Anything).map(|t| kept(&t, &mut { u32::MAX }));
         assert!(matches!(t, Ok(Type::Map(_))), "{t:?}");
     }

@@ -54,6 +54,8 @@ pub enum Shape {
         fields: BTreeMap<Box<str>, Field>,
         names: BTreeMap<Box<str>, Box<str>>,
     },
+    /// An object of which any field may be there, each of any type: what a patch is made of.
+    Open(Arc<str>),
     /// Whatever it is: expressions find out as they go.
     Any,
     /// Of a type that no schema tells: what another expression gives.
@@ -107,7 +109,7 @@ impl Decl {
     /// The name of an object's type.
     pub fn name(&self) -> &str {
         match &self.shape {
-            Shape::Object { name, .. } => name,
+            Shape::Object { name, .. } | Shape::Open(name) => name,
             _ => "object",
         }
     }
@@ -137,13 +139,16 @@ impl Decl {
             Shape::Quantity => Type::Named(QUANTITY),
             Shape::List { items, .. } => Type::list(items.type_of()),
             Shape::Map { values, .. } => Type::map(Type::String, values.type_of()),
-            Shape::Object { .. } => Type::Object(Object(Arc::clone(self))),
+            Shape::Object { .. } | Shape::Open(_) => Type::Object(Object(Arc::clone(self))),
         }
     }
 
     /// The type of a field, by its name in expressions.
     pub fn field(&self, name: &str) -> Option<Type> {
-        self.visible_field(name).map(Decl::type_of)
+        match &self.shape {
+            Shape::Open(_) => Some(Type::Dyn),
+            _ => self.visible_field(name).map(Decl::type_of),
+        }
     }
 
     /// The declaration of a field, by its name in expressions.

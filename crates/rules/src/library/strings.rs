@@ -31,6 +31,7 @@ pub const TABLE: &[(&str, Imp)] = &[
     ("list_join: <list<string>>.join() -> string", join),
     ("list_join_string: <list<string>>.join(string) -> string", join),
     ("strings_quote: strings.quote(string) -> string", quote),
+    ("string_jsonpatch_escapeKey_string: jsonpatch.escapeKey(string) -> string", escape_key),
 ];
 
 fn out_of_range<'a>(index: i64) -> Out<'a> {
@@ -253,6 +254,13 @@ fn join<'a>(meter: &mut Meter, args: &[Val<'a>]) -> Out<'a> {
         out.push_str(text);
     }
     Ok(Val::text(out))
+}
+
+/// A key as a part of a JSON pointer (RFC 6901).
+fn escape_key<'a>(meter: &mut Meter, args: &[Val<'a>]) -> Out<'a> {
+    let [Val::String(key)] = args else { return Err(no_such_overload("jsonpatch.escapeKey", args)) };
+    meter.allocate(2 * key.len())?;
+    Ok(Val::text(key.replace('~', "~0").replace('/', "~1")))
 }
 
 fn quote<'a>(meter: &mut Meter, args: &[Val<'a>]) -> Out<'a> {

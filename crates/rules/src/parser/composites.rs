@@ -108,14 +108,16 @@ impl Parser<'_> {
         let open = self.bump().offset;
         let mut fields = Vec::new();
         self.items("}", |parser| {
-            parser.eat("?");
+            let optional = parser.eat("?");
             let token = parser.peek();
             if !matches!(token.kind, Word::Ident | Word::EscapedIdent) {
                 return parser.unexpected("mismatched", "{'}', ',', '?', IDENTIFIER, ESC_IDENTIFIER}");
             }
             parser.bump();
+            let colon = parser.peek().offset;
             parser.expect(":", "':'", starts)?;
-            fields.push(Field { name: token.text.trim_matches('`').into(), value: parser.expr()? });
+            let id = parser.nodes.id(colon);
+            fields.push(Field { id, name: token.text.trim_matches('`').into(), value: parser.expr()?, optional });
             Ok(())
         })?;
         Ok(self.nodes.at(open, Kind::Struct { name: name.into(), fields }))
