@@ -21,7 +21,7 @@ use transport::websocket::Said;
 pub type Entry = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const ALL: [Entry; 13] = [
+pub const ALL: [Entry; 14] = [
     ("json", json),
     ("yaml", yaml),
     ("protobuf", protobuf),
@@ -35,6 +35,7 @@ pub const ALL: [Entry; 13] = [
     ("rule", rule),
     ("spdy", spdy),
     ("channels", channels),
+    ("dns", dns),
 ];
 
 /// Types with everything there is: structs, lists, maps, numbers, times, quantities, raw JSON.
@@ -279,5 +280,27 @@ pub fn channels(data: &[u8]) {
                 assert_eq!(again, Ok(Some(transport::channels::Heard::Data(channel, bytes))), "{protocol}");
             }
         }
+    }
+}
+
+/// A message of the domain system, as a question and as another server's answer: what is told back is no longer
+/// than it may be, and what was understood is understood again.
+pub fn dns(data: &[u8]) {
+    use ::dns::wire::{Query, Reply, encode, read, refuse};
+    let mut out = Vec::new();
+    let asked = b"\0\x01\x01\0\0\x01\0\0\0\0\0\0\x01a\x03org\0\0\x01\0\x01";
+    match Query::read(data) {
+        Ok(query) => {
+            encode(&query, &Reply::code(0), query.limit(), &mut out);
+            assert!(out.len() <= query.limit(), "a longer answer than was asked for");
+        }
+        Err(refusal) => assert!(!refuse(refusal, &mut out) || out.len() <= data.len() + 11, "more than came"),
+    }
+    let (Ok(message), Ok(query)) = (read(data), Query::read(asked)) else { return };
+    let reply = Reply { answers: message.answers, authority: message.authority, ..Reply::default() };
+    encode(&query, &reply, usize::from(u16::MAX), &mut out);
+    if out[2] & 2 == 0 {
+        let again = read(&out).expect("what we write can be read");
+        assert_eq!((again.answers, again.authority), (reply.answers, reply.authority), "another message came back");
     }
 }

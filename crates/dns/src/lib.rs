@@ -33,4 +33,4 @@ pub mod wire;
 pub mod zone;
 
 pub use options::{FileConfig, METRICS_PORT, Options, PORT, TTL, cluster_ip, parse_config};
-pub use run::run;
+pub use run::{Sockets, listen, run};

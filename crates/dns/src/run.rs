@@ -25,24 +25,37 @@ use crate::zone::{Settings, Zone};
 
 /// Ports that are tried when the first is taken, before it is given up: each must be free for UDP and TCP.
 const TRIES: usize = 16;
+/// Bytes of questions that may wait while this process does not run: some thousands. What the system gives by
+/// itself is filled by a few hundred, and who asked the next one waits five seconds.
+const QUEUE: usize = 4 << 20;
 /// Connections for health and metrics at once.
 const SCRAPES: usize = 64;
 
 /// Where the DNS listens.
-struct Sockets {
+#[derive(Debug)]
+pub struct Sockets {
     udp: UdpSocket,
     tcp: TcpListener,
+    at: (SocketAddr, SocketAddr),
 }
 
-/// Listens on that port, or where it is taken on another one: the slice says which.
-async fn listen(address: IpAddr, port: u16) -> io::Result<Sockets> {
-    let mut wanted = port;
+/// Listens on the port that is asked for, or where it is taken on another one: the slice says which.
+///
+/// # Errors
+/// Nothing can be listened on at that address.
+pub async fn listen(options: &Options) -> io::Result<Sockets> {
+    let (address, mut wanted): (IpAddr, u16) = (options.address, options.port);
     let mut last = None;
     for _ in 0..TRIES {
         let both = async {
             let udp = UdpSocket::bind((address, wanted)).await?;
             let tcp = TcpListener::bind(udp.local_addr()?).await?;
-            Ok(Sockets { udp, tcp })
+            // Beyond the system's limit only for who administrates the network; up to it for everybody.
+            if rustix::net::sockopt::set_socket_recv_buffer_size_force(&udp, QUEUE).is_err() {
+                rustix::net::sockopt::set_socket_recv_buffer_size(&udp, QUEUE)?;
+            }
+            let at = (udp.local_addr()?, tcp.local_addr()?);
+            Ok(Sockets { udp, tcp, at })
         };
         match both.await {
             Ok(sockets) => return Ok(sockets),
@@ -53,19 +66,15 @@ async fn listen(address: IpAddr, port: u16) -> io::Result<Sockets> {
     Err(last.unwrap_or_else(|| io::ErrorKind::AddrInUse.into()))
 }
 
-/// Runs until the stage stops.
-///
-/// # Errors
-/// Nothing can be listened on at that address.
+/// Answers on these sockets until the stage stops.
 pub async fn run(
     client: Client,
     clock: SharedClock,
     rng: Rng,
-    options: Options,
+    (options, sockets): (Options, Sockets),
     stage: &Stage,
-) -> io::Result<()> {
-    let Sockets { udp, tcp } = listen(options.address, options.port).await?;
-    let (udp_at, tcp_at) = (udp.local_addr()?, tcp.local_addr()?);
+) {
+    let Sockets { udp, tcp, at: (udp_at, tcp_at) } = sockets;
     tracing::info!(%udp_at, "answering names");
     let domain = options.domain.to_string();
     let metrics = Arc::new(Metrics::new(&options.registry, &domain));
@@ -115,7 +124,6 @@ pub async fn run(
     } else {
         stage.stopped().await;
     }
-    Ok(())
 }
 
 /// Serves health and metrics, at another port where that one is taken; the port, if there is one.

@@ -20,7 +20,7 @@ pub const LIMIT: Duration = Duration::from_secs(180);
 pub async fn server() -> Result<Cluster> {
     let port = std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port().to_string();
     let mut cluster = Cluster::prepare_server()?;
-    let parts = "--disable=kubelet,kube-proxy,kube-scheduler";
+    let parts = "--disable=kubelet,kube-proxy,kube-scheduler,dns";
     cluster.up(&[parts, "--bind-address=127.0.0.1", "--secure-port", &port]).await?;
     Ok(cluster)
 }

@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio::process::Command;
 
 /// Leaves the API server alone.
-const API_ONLY: &str = "--disable=kube-controller-manager,kube-scheduler,kubelet,kube-proxy";
+const API_ONLY: &str = "--disable=kube-controller-manager,kube-scheduler,kubelet,kube-proxy,dns";
 
 /// The names below a folder, however deep, and what is in its files.
 fn tree(folder: &Path) -> Result<Vec<(String, Vec<u8>)>> {

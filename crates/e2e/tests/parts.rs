@@ -75,7 +75,7 @@ fn part(cluster: &Cluster, command: &str, kubeconfig: &str, flags: &[&str]) -> R
 async fn every_part_runs_alone() -> Result<()> {
     let forwards = forwarding()?;
     let registry = Registry::start(&[images::nginx("nginx:1")?]).await?;
-    let cluster = Cluster::start(&["--disable=kube-controller-manager,kube-scheduler,kubelet,kube-proxy"]).await?;
+    let cluster = Cluster::start(&["--disable=kube-controller-manager,kube-scheduler,kubelet,kube-proxy,dns"]).await?;
     cluster.trust_registry(&registry)?;
     let endpoint = runtime::start(cluster.root(), &cluster.clock).await?;
     let below = |name: &str| cluster.root().join("state").join(name).display().to_string();

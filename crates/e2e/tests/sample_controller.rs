@@ -22,7 +22,7 @@ impl World {
     async fn start() -> Result<Self> {
         let port = std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
         let flags = [
-            "--disable=kubelet,kube-proxy,kube-scheduler".to_owned(),
+            "--disable=kubelet,kube-proxy,kube-scheduler,dns".to_owned(),
             "--bind-address=127.0.0.1".to_owned(),
             format!("--secure-port={port}"),
         ];

@@ -43,6 +43,7 @@ enum Command {
     Kubelet(Box<commands::kubelet::Kubelet>),
     #[command(name = "kube-proxy")]
     Proxy(commands::kube_proxy::KubeProxy),
+    Dns(Box<commands::dns::Dns>),
     /// Print the version.
     Version,
 }
@@ -93,6 +94,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Scheduler(args) => runtime()?.block_on(commands::kube_scheduler::run(args, clock)),
         Command::Kubelet(args) => runtime()?.block_on(commands::kubelet::run(*args, clock)),
         Command::Proxy(args) => runtime()?.block_on(commands::kube_proxy::run(args, clock)),
+        Command::Dns(args) => runtime()?.block_on(commands::dns::run(*args, clock)),
         Command::Version => {
             println!("{VERSION}");
             Ok(())

@@ -6,6 +6,7 @@ mod custom;
 mod figures;
 mod load;
 mod many;
+mod names;
 mod pages;
 mod pods;
 mod process;
@@ -32,8 +33,16 @@ use figures::Figures;
 const IMAGE: &str = "pintle.invalid/bench/nginx:1";
 
 /// What may be left out, and how short it may be.
-const FLAGS: [&str; 7] =
-    ["--only-chain", "--only-load", "--only-pods", "--only-rules", "--only-streams", "--only-watches", "--quick"];
+const FLAGS: [&str; 8] = [
+    "--only-chain",
+    "--only-load",
+    "--only-names",
+    "--only-pods",
+    "--only-rules",
+    "--only-streams",
+    "--only-watches",
+    "--quick",
+];
 
 /// Runs everything and prints a table.
 pub fn run(args: &[String]) -> Result<()> {
@@ -46,6 +55,11 @@ pub fn run(args: &[String]) -> Result<()> {
     let clock = RealClock::shared();
     if has("--only-watches") {
         runtime.block_on(watch::run(&clock, &watch::Extent::new(quick), &mut figures))?;
+        println!("{}", figures.table());
+        return Ok(());
+    }
+    if has("--only-names") {
+        runtime.block_on(names::run(&clock, quick, &mut figures))?;
         println!("{}", figures.table());
         return Ok(());
     }
@@ -80,7 +94,7 @@ pub fn run(args: &[String]) -> Result<()> {
 /// The loads on a cluster without a node, which needs no runtime.
 async fn server_alone(clock: &SharedClock, count: usize, figures: &mut Figures) -> Result<()> {
     let mut cluster = Cluster::prepare_server()?;
-    cluster.up(&["--disable=kubelet", "--disable=kube-proxy"]).await?;
+    cluster.up(&["--disable=kubelet,kube-proxy,dns"]).await?;
     let (client, pid) = (client(&cluster, clock)?, cluster.pid().context("the cluster runs")?);
     load::run(&client, pid, clock, count, figures).await.context("load")?;
     let megabytes = process::usage(pid)?.rss_mb();
@@ -126,6 +140,7 @@ async fn all(clock: &SharedClock, quick: bool, only_pods: bool, mut figures: Fig
     cluster.stop().await?;
     many_pods(clock, quick, &mut figures).await.context("many pods")?;
     streams_and_pages(clock, quick, &mut figures).await?;
+    names::run(clock, quick, &mut figures).await.context("names")?;
     watch::run(clock, &watch::Extent::new(quick), &mut figures).await.context("watches")?;
     let binary = std::fs::metadata(cluster.binary())?.len();
     let megabytes = binary as f64 / 1e6;

@@ -1,1 +1,245 @@
-//! The server over loopback sockets.
+//! The server over loopback sockets: both ways in, who is answered, and what clients cannot take.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use client::Key;
+use serde_json::json;
+use stdx::clock::RealClock;
+use stdx::metrics::Registry;
+use stdx::shutdown::Stage;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+
+use super::*;
+use crate::upstream::tests::{Fake, forwarder};
+use crate::wire::{Edns, Message, Name, ask, kind, read};
+use crate::zone::{Service, Settings, Slice, Zone, decide, tests_text as text};
+
+struct World {
+    at: SocketAddr,
+    tcp_at: SocketAddr,
+    zone: Arc<RwLock<Zone>>,
+    registry: Registry,
+    _fake: Fake,
+    _stage: Stage,
+}
+
+fn name(text: &str) -> Name {
+    Name::parse(text).expect("a name")
+}
+
+/// A Service with an address, one with a hundred endpoints, and one that is a name outside.
+fn names(zone: &mut Zone) {
+    zone.set_namespace("default", true);
+    let endpoints: Vec<_> = (0..100).map(|n| json!({"addresses": [format!("10.244.0.{n}")]})).collect();
+    for (name, service, slices) in [
+        ("web", json!({"spec": {"clusterIP": "10.96.0.7", "clusterIPs": ["10.96.0.7"]}}), vec![]),
+        ("many", json!({"spec": {"clusterIP": "None"}}), vec![json!({"endpoints": endpoints})]),
+        ("out", json!({"spec": {"type": "ExternalName", "externalName": "a.org"}}), vec![]),
+        ("loop", json!({"spec": {"type": "ExternalName", "externalName": "loop.default.svc.cluster.local"}}), vec![]),
+        ("alias", json!({"spec": {"type": "ExternalName", "externalName": "web.default.svc.cluster.local"}}), vec![]),
+    ] {
+        let service: Service = serde_json::from_value(service).expect("a Service");
+        let slices: Vec<Slice> = slices.into_iter().map(|s| serde_json::from_value(s).expect("a slice")).collect();
+        let domain = zone.settings().domain.clone();
+        let records = decide(("default", name), &service, slices.iter(), &domain);
+        zone.set(&Key::new("default", name), records);
+    }
+}
+
+impl World {
+    async fn start(synced: bool, bounds: Bounds) -> Self {
+        let stage = Stage::new();
+        let fake = Fake::of(&stage, [1, 1, 1, 1]).await;
+        let settings = Settings { domain: name("cluster.local"), ttl: 5, ranges: Vec::new(), servers: Vec::new() };
+        let mut zone = Zone::new(settings, 1);
+        names(&mut zone);
+        let (registry, clock) = (Registry::default(), RealClock::shared());
+        let metrics = Arc::new(Metrics::new(&registry, "cluster.local."));
+        let zone = Arc::new(RwLock::new(zone));
+        let synced = Arc::new(std::sync::atomic::AtomicBool::new(synced));
+        let resolver = Resolver::new(zone.clone(), synced, forwarder(&stage, &[fake.address], &[]));
+        let front = Arc::new(Front::new(resolver, Arc::default(), metrics, clock.clone()));
+        let udp = Arc::new(UdpSocket::bind("127.0.0.1:0").await.expect("a socket"));
+        let tcp = TcpListener::bind("127.0.0.1:0").await.expect("a socket");
+        let (at, tcp_at) = (udp.local_addr().expect("an address"), tcp.local_addr().expect("an address"));
+        let (of, stage_of) = (front.clone(), stage.clone());
+        stage.spawn(async move { serve_udp(udp, of, &stage_of).await });
+        let stage_of = stage.clone();
+        stage.spawn(async move { serve_tcp(tcp, front, bounds, clock, &stage_of).await });
+        Self { at, tcp_at, zone, registry, _fake: fake, _stage: stage }
+    }
+
+    async fn udp(&self, question: &str, kind: u16, edns: Option<Edns>) -> (Vec<u8>, Message) {
+        let socket = UdpSocket::bind("127.0.0.1:0").await.expect("a socket");
+        let mut out = Vec::new();
+        ask(7, &name(question), kind, false, edns, &mut out);
+        socket.send_to(&out, self.at).await.expect("sent");
+        let mut buffer = vec![0; 65_535];
+        let length = socket.recv(&mut buffer).await.expect("an answer");
+        buffer.truncate(length);
+        let message = read(&buffer).expect("an answer");
+        (buffer, message)
+    }
+
+    async fn told(&self, question: &str, kind: u16) -> String {
+        let (_, message) = self.udp(question, kind, None).await;
+        let records: Vec<String> = message.answers.iter().map(text).collect();
+        if records.is_empty() { rcode::text(message.code).to_owned() } else { records.join(", ") }
+    }
+
+    async fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.tcp_at).await.expect("connected")
+    }
+}
+
+async fn send(stream: &mut TcpStream, question: &str) {
+    let mut out = Vec::new();
+    ask(7, &name(question), kind::A, false, None, &mut out);
+    let framed = [&u16::try_from(out.len()).expect("short").to_be_bytes()[..], &out].concat();
+    stream.write_all(&framed).await.expect("sent");
+}
+
+async fn receive(stream: &mut TcpStream) -> Message {
+    let length = stream.read_u16().await.expect("a length");
+    let mut message = vec![0; length.into()];
+    stream.read_exact(&mut message).await.expect("an answer");
+    read(&message).expect("an answer")
+}
+
+/// Ends when the other side has closed the connection.
+async fn closed(stream: &mut TcpStream) {
+    let mut rest = Vec::new();
+    // A reset is an end, too.
+    let _ = stream.read_to_end(&mut rest).await;
+    assert!(rest.is_empty());
+}
+
+#[tokio::test]
+async fn names_of_the_cluster_and_of_others() {
+    let world = World::start(true, Bounds::default()).await;
+    for (question, kind, want) in [
+        ("web.default.svc.cluster.local", kind::A, "web.default.svc.cluster.local. A 10.96.0.7"),
+        ("web.default.svc.cluster.local", kind::AAAA, "NOERROR"),
+        ("nope.default.svc.cluster.local", kind::A, "NXDOMAIN"),
+        ("a.org", kind::A, "a.org. A 1.1.1.1"),
+        ("out.default.svc.cluster.local", kind::A, "out.default.svc.cluster.local. CNAME a.org., a.org. A 1.1.1.1"),
+        (
+            "alias.default.svc.cluster.local",
+            kind::A,
+            "alias.default.svc.cluster.local. CNAME web.default.svc.cluster.local., \
+             web.default.svc.cluster.local. A 10.96.0.7",
+        ),
+        ("loop.default.svc.cluster.local", kind::A, "SERVFAIL"),
+        ("a.org", kind::ANY, "a.org. TYPE13 \u{7}RFC8482\0"),
+        ("a.org", kind::AXFR, "REFUSED"),
+    ] {
+        assert_eq!(world.told(question, kind).await, want, "{question}");
+    }
+    let page = world.registry.page();
+    let labels = "server=\"dns://:53\",zone=\"cluster.local.\",view=\"\"";
+    for line in [
+        format!("coredns_dns_requests_total{{{labels},proto=\"udp\",family=\"1\",type=\"AAAA\"}} 1\n"),
+        format!("coredns_dns_responses_total{{{labels},rcode=\"NXDOMAIN\",plugin=\"kubernetes\"}} 1\n"),
+        format!("coredns_dns_request_duration_seconds_count{{{labels}}} 6\n"),
+        "coredns_cache_hits_total{server=\"dns://:53\",type=\"success\",zones=\".\",view=\"\"} 1\n".into(),
+        "coredns_cache_entries{server=\"dns://:53\",type=\"success\",zones=\".\",view=\"\"} 1\n".into(),
+    ] {
+        assert!(page.contains(&line), "{line}{page}");
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_known_yet_is_said() {
+    let world = World::start(false, Bounds::default()).await;
+    assert_eq!(world.told("web.default.svc.cluster.local", kind::A).await, "SERVFAIL");
+    assert_eq!(world.told("a.org", kind::A).await, "a.org. A 1.1.1.1");
+}
+
+#[tokio::test]
+async fn a_long_answer_is_cut_and_comes_whole_over_tcp() {
+    let world = World::start(true, Bounds::default()).await;
+    let many = "many.default.svc.cluster.local";
+    for (edns, limit) in [(None, 512), (Some(Edns { size: 4096, signatures: false }), 1232)] {
+        let (bytes, message) = world.udp(many, kind::A, edns).await;
+        let records = u16::from_be_bytes([bytes[6], bytes[7]]);
+        assert!(message.truncated && bytes.len() <= limit && records > 20, "{limit}: {} {records}", bytes.len());
+    }
+    let mut stream = world.connect().await;
+    send(&mut stream, many).await;
+    // Another one is asked before the first is answered.
+    send(&mut stream, "web.default.svc.cluster.local").await;
+    assert_eq!(receive(&mut stream).await.answers.len(), 100);
+    assert_eq!(receive(&mut stream).await.answers.len(), 1);
+}
+
+#[tokio::test]
+async fn the_name_comes_back_as_it_was_written() {
+    let world = World::start(true, Bounds::default()).await;
+    let socket = UdpSocket::bind("127.0.0.1:0").await.expect("a socket");
+    let mut out = Vec::new();
+    ask(7, &name("web.default.svc.cluster.local"), kind::A, false, None, &mut out);
+    out[13..16].copy_from_slice(b"WeB");
+    socket.send_to(&out, world.at).await.expect("sent");
+    let mut buffer = vec![0; 512];
+    let length = socket.recv(&mut buffer).await.expect("an answer");
+    assert_eq!(&buffer[12..29], b"\x03WeB\x07default\x03svc\x07");
+    // Its record points there.
+    assert_eq!(&buffer[length - 16..length - 14], [0xc0, 12]);
+}
+
+#[tokio::test]
+async fn a_stranger_hears_nothing() {
+    let world = World::start(true, Bounds::default()).await;
+    // An address of this host that is not loopback; nothing is sent to find it out.
+    let finder = UdpSocket::bind("0.0.0.0:0").await.expect("a socket");
+    let Ok(()) = finder.connect("192.0.2.1:9").await else { return };
+    let address = finder.local_addr().expect("an address").ip();
+    if address.is_loopback() {
+        return;
+    }
+    let stranger = UdpSocket::bind((address, 0)).await.expect("a socket");
+    let mut out = Vec::new();
+    ask(7, &name("web.default.svc.cluster.local"), kind::A, false, None, &mut out);
+    if stranger.send_to(&out, world.at).await.is_err() {
+        return;
+    }
+    // What comes after it is answered, and it is not.
+    assert_eq!(world.told("web.default.svc.cluster.local", kind::AAAA).await, "NOERROR");
+    let mut buffer = [0; 512];
+    assert!(stranger.try_recv(&mut buffer).is_err());
+    assert!(world.registry.page().contains("pintle_dns_dropped_total{reason=\"stranger\"} 1\n"));
+}
+
+#[tokio::test]
+async fn clients_take_so_much_and_no_more() {
+    let bounds = Bounds { connections: 3, of_one: 2, patience: Duration::from_millis(300) };
+    let world = World::start(true, bounds).await;
+    let (mut first, mut second) = (world.connect().await, world.connect().await);
+    // Both are held.
+    for stream in [&mut first, &mut second] {
+        send(stream, "web.default.svc.cluster.local").await;
+        receive(stream).await;
+    }
+    closed(&mut world.connect().await).await;
+    // One that says how much is to come, and then nothing; one that says too much.
+    first.write_all(&[0, 30, 1]).await.expect("sent");
+    closed(&mut first).await;
+    second.write_all(&[0xff, 0xff]).await.expect("sent");
+    closed(&mut second).await;
+    // Their places are free again.
+    let mut third = world.connect().await;
+    send(&mut third, "web.default.svc.cluster.local").await;
+    assert_eq!(receive(&mut third).await.answers.len(), 1);
+    // A message that is no question ends the connection.
+    third.write_all(&[0, 3, 1, 2, 3]).await.expect("sent");
+    closed(&mut third).await;
+}
+
+#[tokio::test]
+async fn a_change_is_answered_at_once() {
+    let world = World::start(true, Bounds::default()).await;
+    world.zone.write().set(&Key::new("default", "web"), None);
+    assert_eq!(world.told("web.default.svc.cluster.local", kind::A).await, "NXDOMAIN");
+}

@@ -261,4 +261,5 @@ impl Forwarder {
     }
 }
 
-
+#[cfg(test)]
+pub mod tests;

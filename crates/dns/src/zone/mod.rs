@@ -79,6 +79,9 @@ struct Namespace {
 #[derive(Debug)]
 pub struct Zone {
     settings: Settings,
+    /// Who is named in SOA: `ns.dns.cluster.local` and `hostmaster.cluster.local`.
+    primary: Name,
+    mailbox: Name,
     namespaces: HashMap<Box<[u8]>, Namespace>,
     /// Names of addresses: of a Service's own, and of endpoints, each with the Service that says so.
     clusters: HashMap<IpAddr, (Key, Name)>,
@@ -97,8 +100,13 @@ enum Part<'a> {
 impl Zone {
     /// A zone without Services. `serial` is where its count of changes begins, later than ever before.
     pub fn new(settings: Settings, serial: u32) -> Self {
-        let (clusters, endpoints) = (HashMap::new(), HashMap::new());
-        Self { settings, namespaces: HashMap::new(), clusters, endpoints, serial }
+        let below = |labels: &[&[u8]]| {
+            let labels = labels.iter().copied().chain(settings.domain.labels());
+            Name::of(labels).unwrap_or_else(|_| settings.domain.clone())
+        };
+        let (primary, mailbox) = (below(&[b"ns", b"dns"]), below(&[b"hostmaster"]));
+        let (namespaces, clusters, endpoints) = (HashMap::new(), HashMap::new(), HashMap::new());
+        Self { settings, primary, mailbox, namespaces, clusters, endpoints, serial }
     }
 
     /// How it was made.
@@ -240,11 +248,10 @@ impl Zone {
 
     fn apex(&self, asked: u16) -> Found {
         let domain = self.settings.domain.clone();
-        let below = |label: &str| Name::parse(&format!("{label}.{domain}")).unwrap_or_else(|_| domain.clone());
         match asked {
             kind::SOA | kind::ANY => self.reply(vec![self.soa(domain)], Vec::new()),
             kind::NS => {
-                let server = below("ns.dns");
+                let server = self.primary.clone();
                 let servers = self.settings.servers.iter();
                 let glue = servers.map(|ip| Record::address(server.clone(), self.settings.ttl, *ip)).collect();
                 self.reply(vec![Record { name: domain, ttl: self.settings.ttl, data: Data::Ns(server) }], glue)
@@ -402,13 +409,9 @@ impl Zone {
     }
 
     fn soa(&self, zone: Name) -> Record {
-        let below = |label: &[u8]| {
-            let labels = label.split(|byte| *byte == b'.').chain(self.settings.domain.labels());
-            Name::of(labels).unwrap_or_else(|_| self.settings.domain.clone())
-        };
         let soa = Soa {
-            primary: below(b"ns.dns"),
-            mailbox: below(b"hostmaster"),
+            primary: self.primary.clone(),
+            mailbox: self.mailbox.clone(),
             serial: self.serial,
             refresh: 7200,
             retry: 1800,

@@ -172,6 +172,9 @@ impl Cluster {
         if cluster.args.has(Component::Proxy) {
             cluster.start_proxy(node, &node_name, &mut journal)?;
         }
+        if cluster.args.has(Component::Dns) {
+            cluster.start_dns(node, &node_name, node_ip)?;
+        }
         Ok(cluster)
     }
 
@@ -256,6 +259,8 @@ impl Cluster {
             address: Some(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), KUBELET_PORT)),
             serving: Some(identities.kubelet_server(name, address)?),
             client_ca: Some(identities.client_trust()?),
+            cluster_dns: self.cluster_dns(),
+            cluster_domain: self.args.cluster_domain.clone(),
             thresholds: self.args.evictions.thresholds(self.args.eviction_hard, &file)?,
             static_pods: kubelet::static_pods::Options {
                 path: Some(self.args.manifests(&self.layout)),
@@ -307,6 +312,34 @@ impl Cluster {
         let task = node.spawn(async move { proxy::run(client, clock, rng, options, &stage).await });
         self.components.spawn(async move { ended("kube-proxy", task.await) });
         Ok(())
+    }
+
+    fn start_dns(&self, node: &Handle, name: &str, address: IpAddr) -> Result<()> {
+        let range = self.args.service_cluster_ip_range;
+        let cluster_ip = dns::cluster_ip(range).with_context(|| format!("{range} has no tenth address for the DNS (--disable=dns leaves it out)"))?;
+        let mut options = self.args.names.options(name, address, &self.args.cluster_domain)?;
+        options.cluster_ip = Some(cluster_ip);
+        options.pod_ranges = vec![self.args.cluster_cidr];
+        options.service_ranges = vec![range];
+        // Its own page is for everybody in the cluster; on the API server's it stands beside the others'.
+        let own = options.registry.clone();
+        self.server.metrics.registry.collect(move |page| own.render(page));
+        let client = self.client(identities::component("system:pintle:dns"), "dns");
+        let (clock, rng, stage) = (self.clock.clone(), self.rng.clone(), self.components.clone());
+        let task = node.spawn(async move {
+            match dns::listen(&options).await {
+                Ok(sockets) => dns::run(client, clock, rng, (options, sockets), &stage).await,
+                Err(error) => tracing::error!(%error, "the DNS cannot run"),
+            }
+        });
+        self.components.spawn(async move { ended("dns", task.await) });
+        Ok(())
+    }
+
+    /// The address of the cluster's DNS, for pods; none when it is left out.
+    fn cluster_dns(&self) -> Vec<String> {
+        let address = dns::cluster_ip(self.args.service_cluster_ip_range);
+        address.filter(|_| self.args.has(Component::Dns)).iter().map(ToString::to_string).collect()
     }
 
     /// Waits until the node is Ready and says what to type next.

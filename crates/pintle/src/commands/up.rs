@@ -33,6 +33,8 @@ pub enum Component {
     Kubelet,
     #[value(name = "kube-proxy")]
     Proxy,
+    #[value(name = "dns")]
+    Dns,
 }
 
 /// Start a cluster on this machine.
@@ -82,6 +84,8 @@ pub struct Up {
     pub pod_manifest_path: Option<PathBuf>,
     #[command(flatten)]
     pub images: super::images::Images,
+    #[command(flatten)]
+    pub names: super::dns::Names,
     /// Do not merge a context `pintle` into your kubeconfig.
     #[arg(long)]
     pub no_user_kubeconfig: bool,
