@@ -113,20 +113,21 @@ pub fn program(name: &str, binary: &Path, arguments: &[&str]) -> Result<Image> {
 
 /// A shell and the resolver of glibc (`getent`), named `name`.
 pub fn glibc(name: &str) -> Result<Image> {
-    let root = unpack("glibc", &["busybox-static", "libc-bin", "libc6", "libgcc-s1", "base-files", "netbase"], |root| {
-        // Where programs are one folder, these links stand for the other three.
-        for (link, target) in [("sh", "busybox"), ("cat", "busybox"), ("seq", "busybox"), ("sleep", "busybox")] {
-            let link = root.join("bin").join(link);
-            if !link.exists() {
-                symlink(target, link)?;
+    let root =
+        unpack("glibc", &["busybox-static", "libc-bin", "libc6", "libgcc-s1", "base-files", "netbase"], |root| {
+            // Where programs are one folder, these links stand for the other three.
+            for (link, target) in [("sh", "busybox"), ("cat", "busybox"), ("seq", "busybox"), ("sleep", "busybox")] {
+                let link = root.join("bin").join(link);
+                if !link.exists() {
+                    symlink(target, link)?;
+                }
             }
-        }
-        fs::create_dir_all(root.join("tmp"))?;
-        fs::write(root.join("etc/passwd"), "root:x:0:0:root:/:/bin/sh\n")?;
-        fs::write(root.join("etc/group"), "root:x:0:\n")?;
-        fs::write(root.join("etc/nsswitch.conf"), "passwd: files\ngroup: files\nhosts: files dns\n")?;
-        Ok(())
-    })?;
+            fs::create_dir_all(root.join("tmp"))?;
+            fs::write(root.join("etc/passwd"), "root:x:0:0:root:/:/bin/sh\n")?;
+            fs::write(root.join("etc/group"), "root:x:0:\n")?;
+            fs::write(root.join("etc/nsswitch.conf"), "passwd: files\ngroup: files\nhosts: files dns\n")?;
+            Ok(())
+        })?;
     let settings = Settings {
         command: vec!["sh".into()],
         env: vec!["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".into()],

@@ -58,7 +58,8 @@ mod tests {
         registry.counter("a_total", "A.", &[]).inc(&[]);
         let status = Status { is_ready: Arc::default(), registry };
         let code = |method: Method, path: &str| {
-            let request = http::Request::builder().method(method).uri(path).body(transport::empty()).expect("a request");
+            let request =
+                http::Request::builder().method(method).uri(path).body(transport::empty()).expect("a request");
             status.answer(&request).status().as_u16()
         };
         assert_eq!([code(Method::GET, "/health"), code(Method::GET, "/ready")], [200, 503]);

@@ -181,7 +181,8 @@ mod tests {
             let Options { upstreams, ttl, cache, .. } = options;
             Ok(format!("{upstreams:?} {} {ttl} {}", stubs.join(" "), cache.negative))
         };
-        let file = "stubDomains:\n  acme.local: [1.2.3.4, '1.2.3.5:5353']\nupstreamNameservers: [8.8.8.8]\nttl: 7\ncache: 9";
+        let file =
+            "stubDomains:\n  acme.local: [1.2.3.4, '1.2.3.5:5353']\nupstreamNameservers: [8.8.8.8]\nttl: 7\ncache: 9";
         for (text, upstreams, stubs, want) in [
             ("", &[][..], &[][..], Ok("[]  5 30")),
             (file, &[], &[], Ok("[8.8.8.8:53] acme.local.=[1.2.3.4:53, 1.2.3.5:5353] 7 9")),

@@ -67,13 +67,7 @@ pub async fn listen(options: &Options) -> io::Result<Sockets> {
 }
 
 /// Answers on these sockets until the stage stops.
-pub async fn run(
-    client: Client,
-    clock: SharedClock,
-    rng: Rng,
-    (options, sockets): (Options, Sockets),
-    stage: &Stage,
-) {
+pub async fn run(client: Client, clock: SharedClock, rng: Rng, (options, sockets): (Options, Sockets), stage: &Stage) {
     let Sockets { udp, tcp, at: (udp_at, tcp_at) } = sockets;
     tracing::info!(%udp_at, "answering names");
     let domain = options.domain.to_string();
@@ -88,7 +82,8 @@ pub async fn run(
     let serial = u32::try_from(clock.wall().as_second().rem_euclid(i64::from(u32::MAX))).unwrap_or(0);
     let zone = Arc::new(RwLock::new(Zone::new(settings, serial)));
     let allow = Allow { ranges: options.pod_ranges.clone(), nodes: [options.address].into() };
-    let (allow, is_ready, wake) = (Arc::new(RwLock::new(allow)), Arc::new(AtomicBool::new(false)), Arc::new(Notify::new()));
+    let (allow, is_ready, wake) =
+        (Arc::new(RwLock::new(allow)), Arc::new(AtomicBool::new(false)), Arc::new(Notify::new()));
     let own = vec![udp_at];
     let own = own.into_iter().chain(options.cluster_ip.map(|ip| SocketAddr::new(ip, 53))).collect::<Vec<_>>();
     let source = Source::new(options.upstreams, options.stubs, options.resolv_conf, move || own.clone());

@@ -254,7 +254,9 @@ async fn the_host_may_ask(world: &World) -> Result<()> {
     ensure!(&**data == b"\x051.1.0", "{data:?}");
     let none = asked("nope.default.svc.cluster.local", kind::A).await?;
     ensure!(none.code == rcode::NXDOMAIN && none.authority.len() == 1, "{none:?}");
-    for (path, part) in [("ready", "OK"), ("metrics", "coredns_dns_requests_total{server=\"dns://:53\",zone=\"cluster.local.\"")] {
+    for (path, part) in
+        [("ready", "OK"), ("metrics", "coredns_dns_requests_total{server=\"dns://:53\",zone=\"cluster.local.\"")]
+    {
         let page = world.cluster.http_get(&format!("http://10.96.0.10:9153/{path}")).await?;
         ensure!(page.contains(part), "{path}: {page}");
     }

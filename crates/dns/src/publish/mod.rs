@@ -92,9 +92,11 @@ impl Publisher {
     ) -> Self {
         let all = |resource| Informer::builder(client.clone(), resource).without_json();
         let in_namespace = |resource| all(resource).namespace(NAMESPACE);
-        let service = in_namespace(Resource::of::<core::Service>())
-            .fields(format!("metadata.name={SERVICE}"))
-            .start(clock.clone(), rng.clone(), stage);
+        let service = in_namespace(Resource::of::<core::Service>()).fields(format!("metadata.name={SERVICE}")).start(
+            clock.clone(),
+            rng.clone(),
+            stage,
+        );
         let slices = in_namespace(Resource::of::<discovery::EndpointSlice>())
             .labels(format!("{MANAGED_BY}={MANAGER}"))
             .start(clock.clone(), rng.clone(), stage);

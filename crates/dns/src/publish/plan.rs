@@ -99,7 +99,8 @@ pub fn plan(own: &Own, seen: &Seen) -> Vec<Action> {
         }
     }
     if seen.is_ready {
-        let unknown: BTreeSet<&str> = seen.nodes.iter().filter(|(_, n)| n.is_unknown).map(|(n, _)| n.as_str()).collect();
+        let unknown: BTreeSet<&str> =
+            seen.nodes.iter().filter(|(_, n)| n.is_unknown).map(|(n, _)| n.as_str()).collect();
         for slice in seen.slices.values().filter(|slice| is_ready(slice)) {
             let node = slice["endpoints"][0]["nodeName"].as_str().unwrap_or_default();
             if node != own.node && unknown.contains(node) {
@@ -245,11 +246,7 @@ mod tests {
             seen.slices.insert(name, slice);
         }
         let rows: &[Row] = &[
-            (
-                "nothing is there",
-                |seen| seen.service = None,
-                &["service \"10.96.0.10\"", "create \"kube-dns-a\" true"],
-            ),
+            ("nothing is there", |seen| seen.service = None, &["service \"10.96.0.10\"", "create \"kube-dns-a\" true"]),
             ("the Service is there", |_| {}, &["create \"kube-dns-a\" true"]),
             ("all is well", |seen| with(seen, slice_of("a", "u-a", true)), &[]),
             ("not ready yet", |seen| seen.is_ready = false, &["create \"kube-dns-a\" false"]),
@@ -266,7 +263,11 @@ mod tests {
             ),
             ("ready now", |seen| with(seen, slice_of("a", "u-a", false)), &["update \"kube-dns-a\" true"]),
             ("the Node is not there", |seen| drop(seen.nodes.remove("a")), &[]),
-            ("another Node of that name", |seen| with(seen, slice_of("a", "old", true)), &["update \"kube-dns-a\" true"]),
+            (
+                "another Node of that name",
+                |seen| with(seen, slice_of("a", "old", true)),
+                &["update \"kube-dns-a\" true"],
+            ),
             (
                 "another address",
                 |seen| {

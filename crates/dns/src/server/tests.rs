@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 
 use super::*;
-use crate::upstream::tests::{Fake, forwarder};
+use crate::upstream::tests::{Fake, counting};
 use crate::wire::{Edns, Message, Name, ask, kind, read};
 use crate::zone::{Service, Settings, Slice, Zone, decide, tests_text as text};
 
@@ -59,7 +59,7 @@ impl World {
         let metrics = Arc::new(Metrics::new(&registry, "cluster.local."));
         let zone = Arc::new(RwLock::new(zone));
         let synced = Arc::new(std::sync::atomic::AtomicBool::new(synced));
-        let resolver = Resolver::new(zone.clone(), synced, forwarder(&stage, &[fake.address], &[]));
+        let resolver = Resolver::new(zone.clone(), synced, counting(&stage, &[fake.address], &[], metrics.clone()));
         let front = Arc::new(Front::new(resolver, Arc::default(), metrics, clock.clone()));
         let udp = Arc::new(UdpSocket::bind("127.0.0.1:0").await.expect("a socket"));
         let tcp = TcpListener::bind("127.0.0.1:0").await.expect("a socket");

@@ -118,7 +118,7 @@ impl Cache {
             return None;
         }
         let age = u32::try_from(now.since(entry.since).as_secs()).unwrap_or(u32::MAX);
-        let left = u32::try_from(entry.until.since(now).as_secs()).unwrap_or(u32::MAX).max(1);
+        let left = u32::try_from(entry.until.since(now).as_millis().div_ceil(1000)).unwrap_or(u32::MAX).max(1);
         let mut reply = (*entry.reply).clone();
         for record in reply.answers.iter_mut().chain(&mut reply.authority) {
             record.ttl = record.ttl.saturating_sub(age).clamp(1, left);

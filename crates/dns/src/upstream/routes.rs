@@ -148,7 +148,8 @@ impl Source {
         if state.servers.as_ref() == Some(&servers) {
             return (state.routes.clone(), false);
         }
-        let stubs = self.stubs.iter().map(|(domain, to)| (domain.clone(), to.iter().copied().filter(is_other).collect()));
+        let stubs =
+            self.stubs.iter().map(|(domain, to)| (domain.clone(), to.iter().copied().filter(is_other).collect()));
         state.routes = Arc::new(Routes::new(&servers, &stubs.collect(), &state.routes));
         tracing::info!(?servers, "servers for other names");
         state.servers = Some(servers);

@@ -11,7 +11,8 @@ const CHAIN: usize = 16;
 /// The reply that an answer is worth.
 pub fn sift(question: &Question, message: Message) -> Reply {
     let (mut names, mut kept) = (vec![question.name.clone()], Vec::new());
-    let signs = |record: &Record, name: &Name| question.signatures && record.kind() == kind::RRSIG && record.name == *name;
+    let signs =
+        |record: &Record, name: &Name| question.signatures && record.kind() == kind::RRSIG && record.name == *name;
     let answers = message.answers;
     // The chain comes in any order.
     while let Some(name) = names.last().cloned().filter(|_| names.len() <= CHAIN && question.kind != kind::CNAME) {
@@ -30,7 +31,8 @@ pub fn sift(question: &Question, message: Message) -> Reply {
     };
     kept.extend(answers.iter().filter(is_asked_for).cloned());
     // Who says that there is nothing must be responsible for one of the names.
-    let soa = message.authority.iter().find(|r| r.kind() == kind::SOA && names.iter().any(|name| name.is_within(&r.name)));
+    let soa =
+        message.authority.iter().find(|r| r.kind() == kind::SOA && names.iter().any(|name| name.is_within(&r.name)));
     let proves = |record: &&Record| {
         question.signatures
             && matches!(record.kind(), kind::NSEC | kind::NSEC3 | kind::RRSIG)
@@ -107,11 +109,16 @@ mod tests {
             let name = Name::parse("a.org").expect("a name");
             let question = Question { name, kind: kind::A, signatures: *signatures, unchecked: false };
             let records = |lines: &[&str]| lines.iter().map(|line| record(line)).collect::<Vec<_>>();
-            let message =
-                Message { code: rcode::NOERROR, answers: records(answers), authority: records(authority), ..Message::default() };
+            let message = Message {
+                code: rcode::NOERROR,
+                answers: records(answers),
+                authority: records(authority),
+                ..Message::default()
+            };
             let reply = sift(&question, message);
             let got: Vec<String> = reply.answers.iter().chain(&reply.authority).map(text).collect();
-            let got: Vec<String> = got.iter().map(|line| line.replacen("A.org.", "a.org.", 1).replace("C.org", "c.org")).collect();
+            let got: Vec<String> =
+                got.iter().map(|line| line.replacen("A.org.", "a.org.", 1).replace("C.org", "c.org")).collect();
             assert_eq!(got, *want, "{answers:?} {authority:?}");
         }
     }

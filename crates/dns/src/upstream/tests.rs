@@ -96,9 +96,17 @@ async fn closed() -> SocketAddr {
 }
 
 pub fn forwarder(stage: &Stage, servers: &[SocketAddr], stubs: &[(&str, SocketAddr)]) -> Forwarder {
+    counting(stage, servers, stubs, Arc::new(Metrics::new(&Registry::default(), "cluster.local.")))
+}
+
+pub fn counting(
+    stage: &Stage,
+    servers: &[SocketAddr],
+    stubs: &[(&str, SocketAddr)],
+    metrics: Arc<Metrics>,
+) -> Forwarder {
     let stubs: BTreeMap<_, _> = stubs.iter().map(|(domain, to)| ((*domain).to_owned(), vec![*to])).collect();
     let source = Source::new(servers.to_vec(), stubs, "/dev/null".into(), Vec::new);
-    let metrics = Arc::new(Metrics::new(&Registry::default(), "cluster.local."));
     Forwarder::start(source, Bounds::default(), metrics, RealClock::shared(), Rng::seeded(1), stage)
 }
 
@@ -120,7 +128,7 @@ async fn answers_are_kept() {
     assert!(forwarder.known(&question("a.org")).is_none());
     assert_eq!(told(&forwarder, "a.org").await, "a.org. A 1.1.1.1");
     let known = forwarder.known(&question("a.org")).expect("kept");
-    assert_eq!((known.answers[0].ttl, known.authoritative), (30, false));
+    assert!((1..=30).contains(&known.answers[0].ttl) && !known.authoritative, "{known:?}");
     assert_eq!(fake.asked(), ["udp a.org. 1 edns"]);
     assert!(forwarder.known(&Question { signatures: true, ..question("a.org") }).is_none(), "another question");
 }
@@ -129,7 +137,8 @@ async fn answers_are_kept() {
 async fn guesses_are_not_believed() {
     let stage = Stage::new();
     let fake = Fake::start(&stage, |query, _, _| {
-        let (mut id, mut other, right) = (answer(query, [6, 6, 6, 6]), answer(query, [6, 6, 6, 6]), answer(query, [1, 1, 1, 1]));
+        let (mut id, mut other, right) =
+            (answer(query, [6, 6, 6, 6]), answer(query, [6, 6, 6, 6]), answer(query, [1, 1, 1, 1]));
         id[0] ^= 1;
         other[13] ^= 1;
         let asked = [right[..12].to_vec(), vec![]].concat();

@@ -78,12 +78,9 @@ impl Reader<'_> {
                 expire: self.long()?,
                 minimum: self.long()?,
             }),
-            kind::SRV => Data::Srv {
-                priority: self.word()?,
-                weight: self.word()?,
-                port: self.word()?,
-                target: self.name()?,
-            },
+            kind::SRV => {
+                Data::Srv { priority: self.word()?, weight: self.word()?, port: self.word()?, target: self.name()? }
+            }
             _ => Data::Other { kind, data: self.other(kind, end)? },
         };
         if self.at != end {

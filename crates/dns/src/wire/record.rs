@@ -22,11 +22,19 @@ pub enum Data {
     Ns(Name),
     Ptr(Name),
     Soa(Soa),
-    Srv { priority: u16, weight: u16, port: u16, target: Name },
+    Srv {
+        priority: u16,
+        weight: u16,
+        port: u16,
+        target: Name,
+    },
     /// One text of at most 255 bytes.
     Txt(Box<str>),
     /// A record of a type that is not looked into; names in it are whole.
-    Other { kind: u16, data: Box<[u8]> },
+    Other {
+        kind: u16,
+        data: Box<[u8]>,
+    },
 }
 
 /// Who is responsible for a zone, and how long it is believed that a name does not exist.

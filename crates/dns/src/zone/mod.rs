@@ -207,7 +207,8 @@ impl Zone {
     }
 
     fn inside(&self, asked: Asked<'_>, labels: &[&[u8]]) -> Found {
-        let name = || Name::of(labels.iter().copied().chain(self.settings.domain.labels())).unwrap_or_else(|_| Name::root());
+        let name =
+            || Name::of(labels.iter().copied().chain(self.settings.domain.labels())).unwrap_or_else(|_| Name::root());
         match labels {
             [] => self.apex(asked.kind),
             [b"dns-version"] => {
@@ -326,7 +327,8 @@ impl Zone {
         let from = asked.turn % endpoints.len();
         let turned = || endpoints[from..].iter().chain(&endpoints[..from]);
         if asked.kind != kind::SRV {
-            let wanted = turned().filter(|e| matches!((e.address, asked.kind), (IpAddr::V4(_), kind::A) | (IpAddr::V6(_), kind::AAAA)));
+            let wanted = turned()
+                .filter(|e| matches!((e.address, asked.kind), (IpAddr::V4(_), kind::A) | (IpAddr::V6(_), kind::AAAA)));
             let mut records: Vec<Record> = Vec::new();
             // An address may have several names.
             let mut seen = std::collections::HashSet::new();
@@ -375,7 +377,8 @@ impl Zone {
         if asked.kind != kind::PTR {
             return self.nothing_below(rcode::NOERROR, reverse::zone(address));
         }
-        let record = |name: &&Name| Record { name: own_name(asked), ttl: self.settings.ttl, data: Data::Ptr((*name).clone()) };
+        let record =
+            |name: &&Name| Record { name: own_name(asked), ttl: self.settings.ttl, data: Data::Ptr((*name).clone()) };
         self.reply(names.iter().map(record).collect(), Vec::new())
     }
 

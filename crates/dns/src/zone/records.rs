@@ -89,7 +89,8 @@ pub fn decide<'a>(
         Target::Headless
     } else {
         // An older client may have written the one address alone.
-        let texts = if spec.cluster_ips.is_empty() { std::slice::from_ref(&spec.cluster_ip) } else { &spec.cluster_ips };
+        let texts =
+            if spec.cluster_ips.is_empty() { std::slice::from_ref(&spec.cluster_ip) } else { &spec.cluster_ips };
         let addresses = texts.iter().filter_map(|text| text.parse().ok()).collect();
         Target::Cluster(addresses, spec.ports.iter().filter_map(Port::of).collect())
     };
@@ -99,7 +100,9 @@ pub fn decide<'a>(
         let ports: Arc<[Port]> = slice.ports.iter().filter_map(Port::of).collect();
         for endpoint in slice.endpoints.iter().filter(|e| e.conditions.ready != Some(false)) {
             // What more addresses say than the first is undefined.
-            let Some(address) = endpoint.addresses.first().and_then(|text| text.parse::<IpAddr>().ok()) else { continue };
+            let Some(address) = endpoint.addresses.first().and_then(|text| text.parse::<IpAddr>().ok()) else {
+                continue;
+            };
             let host = endpoint.hostname.as_deref().filter(|host| !host.is_empty());
             let host = host.map_or_else(|| dashed(address), str::to_ascii_lowercase);
             let Ok(name) = Name::of([host.as_bytes()].into_iter().chain(out.name.labels())) else { continue };

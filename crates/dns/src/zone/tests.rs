@@ -29,7 +29,8 @@ fn cluster() -> Zone {
     let mut zone = Zone::new(settings(), 7);
     zone.set_namespace("default", true);
     zone.set_namespace("empty", true);
-    let ports = json!([{"name": "http", "port": 80, "protocol": "TCP"}, {"name": "dns", "port": 53, "protocol": "UDP"}]);
+    let ports =
+        json!([{"name": "http", "port": 80, "protocol": "TCP"}, {"name": "dns", "port": 53, "protocol": "UDP"}]);
     let web = json!({"spec": {"type": "ClusterIP", "clusterIP": "10.96.0.7", "clusterIPs": ["10.96.0.7", "fd00::7"], "ports": ports}});
     let slice = json!({"endpoints": [{"addresses": ["10.244.0.9"]}], "ports": [{"name": "http", "port": 8080}]});
     set(&mut zone, "default/web", web, &[slice]);
@@ -45,9 +46,15 @@ fn cluster() -> Zone {
         ],
         "ports": [{"name": "pg", "port": 5432, "protocol": "TCP"}],
     });
-    let v6 = json!({"endpoints": [{"addresses": ["fd00::5"], "hostname": "db-0"}], "ports": [{"name": "pg", "port": 5433}]});
+    let v6 =
+        json!({"endpoints": [{"addresses": ["fd00::5"], "hostname": "db-0"}], "ports": [{"name": "pg", "port": 5433}]});
     set(&mut zone, "default/db", db, &[v4, v6]);
-    set(&mut zone, "default/none", json!({"spec": {"clusterIP": "None"}}), &[json!({"endpoints": null, "ports": null})]);
+    set(
+        &mut zone,
+        "default/none",
+        json!({"spec": {"clusterIP": "None"}}),
+        &[json!({"endpoints": null, "ports": null})],
+    );
     let bare = json!({"endpoints": [{"addresses": ["10.244.0.11"]}], "ports": []});
     set(&mut zone, "default/bare", json!({"spec": {"clusterIP": "None"}}), &[bare]);
     set(&mut zone, "default/other", json!({"spec": {"type": "ExternalName", "externalName": "Example.org"}}), &[]);

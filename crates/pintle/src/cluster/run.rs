@@ -316,7 +316,8 @@ impl Cluster {
 
     fn start_dns(&self, node: &Handle, name: &str, address: IpAddr) -> Result<()> {
         let range = self.args.service_cluster_ip_range;
-        let cluster_ip = dns::cluster_ip(range).with_context(|| format!("{range} has no tenth address for the DNS (--disable=dns leaves it out)"))?;
+        let cluster_ip = dns::cluster_ip(range)
+            .with_context(|| format!("{range} has no tenth address for the DNS (--disable=dns leaves it out)"))?;
         let mut options = self.args.names.options(name, address, &self.args.cluster_domain)?;
         options.cluster_ip = Some(cluster_ip);
         options.pod_ranges = vec![self.args.cluster_cidr];

@@ -94,7 +94,8 @@ pub async fn run(args: Dns, clock: SharedClock) -> Result<()> {
     let node_ip = args.node_ip.unwrap_or_else(address::outward);
     let mut options = args.names.options(&node, node_ip, &args.cluster_domain)?;
     let tenth = args.service_cluster_ip_range.first().and_then(|range| dns::cluster_ip(*range));
-    let cluster_ip = args.cluster_dns.or(tenth).context("the Service range has no tenth address: give --cluster-dns")?;
+    let cluster_ip =
+        args.cluster_dns.or(tenth).context("the Service range has no tenth address: give --cluster-dns")?;
     options.cluster_ip = Some(cluster_ip).filter(|_| !args.no_service);
     options.pod_ranges = args.cluster_cidr.clone();
     options.service_ranges = args.service_cluster_ip_range.clone();
