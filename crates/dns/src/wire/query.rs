@@ -142,7 +142,8 @@ mod tests {
     fn what_is_read_and_what_is_refused() {
         let with = |tail: &[u8]| [ASKED, tail].concat();
         let code = |code| Err(Refusal::Code { id: 0x1234, flags: 0x0100, code, edns: false });
-        let rows: Vec<(Vec<u8>, Result<(&str, u16, usize), Refusal>)> = vec![
+        type Read = Result<(&'static str, u16, usize), Refusal>;
+        let rows: Vec<(Vec<u8>, Read)> = vec![
             (message(0x0100, [1, 0, 0, 0], ASKED), Ok(("web.", 1, 512))),
             (message(0x0100, [1, 0, 0, 1], &with(OPT)), Ok(("web.", 1, 1232))),
             // A client that takes less than is sent to everybody, and one that takes more than is sent to anybody.
