@@ -34,11 +34,11 @@ mod garbage_collector;
 mod namespace;
 mod node_ipam;
 mod node_lifecycle;
-mod pending_load_balancer;
 mod pod_gc;
 mod replicaset;
 mod root_ca_publisher;
 mod service_cidrs;
+mod service_lb;
 mod service_pods;
 mod serviceaccount;
 mod storage_protection;
@@ -56,6 +56,8 @@ use context::Context;
 use stdx::metrics::Registry;
 use stdx::shutdown::Stage;
 use stdx::{Rng, SharedClock};
+
+pub use service_lb::Listening;
 
 /// Where clients come from: caches read as the component, writes are made as service accounts.
 pub trait Identities: Send + Sync + 'static {
@@ -104,6 +106,8 @@ pub struct Options {
     pub node_startup_grace: Duration,
     /// Finished pods that are kept.
     pub finished_pods: usize,
+    /// Ports that this host needs for itself: no load balancer gets them.
+    pub listening: Option<Listening>,
     /// Where controllers count what they do.
     pub registry: Registry,
 }
@@ -119,6 +123,7 @@ impl Default for Options {
             node_grace: Duration::from_secs(50),
             node_startup_grace: Duration::from_secs(60),
             finished_pods: 12_500,
+            listening: None,
             registry: Registry::default(),
         }
     }
@@ -149,9 +154,9 @@ const ALL: &[Entry] = &[
     Entry { name: "persistentvolume-protection-controller", start: storage_protection::start_volumes },
     Entry { name: "volumeattributesclass-protection-controller", start: storage_protection::start_classes },
     Entry { name: "service-cidr-controller", start: service_cidrs::start },
-    // Our own: they write nothing but Waits.
+    Entry { name: "service-lb-controller", start: service_lb::start },
+    // Our own: it writes nothing but Waits.
     Entry { name: "unscheduled-pod-controller", start: unscheduled::start },
-    Entry { name: "pending-load-balancer-controller", start: pending_load_balancer::start },
 ];
 
 /// The names of all controllers, for flags and their help.

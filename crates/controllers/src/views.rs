@@ -228,6 +228,29 @@ pub(crate) struct NodeSpec {
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct NodeStatus {
     pub conditions: Vec<NodeCondition>,
+    pub addresses: Vec<NodeAddress>,
+    pub daemon_endpoints: DaemonEndpoints,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(crate) struct NodeAddress {
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub address: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct DaemonEndpoints {
+    pub kubelet_endpoint: DaemonEndpoint,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct DaemonEndpoint {
+    #[serde(rename = "Port")]
+    pub port: i32,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -263,8 +286,15 @@ pub(crate) struct ServiceStatus {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct LoadBalancer {
-    /// Its addresses; only whether there are any is asked.
-    pub ingress: Vec<serde::de::IgnoredAny>,
+    pub ingress: Vec<Ingress>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Ingress {
+    pub ip: String,
+    pub hostname: String,
+    pub ip_mode: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -283,6 +313,8 @@ pub(crate) struct ServiceSpec {
     pub traffic_distribution: Option<String>,
     pub load_balancer_class: Option<String>,
     pub allocate_load_balancer_node_ports: Option<bool>,
+    pub external_traffic_policy: String,
+    pub health_check_node_port: i32,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -290,6 +322,7 @@ pub(crate) struct ServiceSpec {
 pub(crate) struct ServicePort {
     pub name: String,
     pub port: i32,
+    pub node_port: i32,
     pub protocol: Option<String>,
     pub app_protocol: Option<String>,
     pub target_port: Option<IntOrString>,

@@ -389,3 +389,83 @@ async fn an_idle_cluster_is_quiet() {
     assert!(ours.is_empty(), "{ours:?}");
     world.stage.stop();
 }
+
+#[tokio::test]
+async fn load_balancers_have_the_addresses_of_nodes() {
+    let world = World::start().await;
+    let addresses = json!([{"type": "InternalIP", "address": "192.0.2.1"}, {"type": "Hostname", "address": "n1"}]);
+    let status = json!({"status": {"addresses": addresses, "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}}}});
+    let nodes = world.root.dynamic(resource("nodes"));
+    nodes.patch_status("n1", &client::Patch::Strategic(status)).await.expect("said");
+    let service = |name: &str, port: u16, more: Value| {
+        let mut spec = json!({"type": "LoadBalancer", "selector": {"app": "web"}, "ports": [{"port": port}]});
+        for (key, value) in more.as_object().expect("an object") {
+            spec[key] = value.clone();
+        }
+        json!({"metadata": {"name": name, "namespace": "default"}, "spec": spec})
+    };
+    let ingress = async |w: &World, name: &str| {
+        w.get("services", "default", name).await.map(|s| s["status"]["loadBalancer"]["ingress"].clone())
+    };
+    let given = json!([{"ip": "192.0.2.1", "ipMode": "VIP"}]);
+    world.create("services", "default", &service("old", 80, json!({}))).await;
+    world.until("an address", async |w| ingress(w, "old").await == Some(given.clone())).await;
+    let old = world.get("services", "default", "old").await.expect("there");
+    assert_eq!(old["metadata"]["finalizers"], json!(["service.kubernetes.io/load-balancer-cleanup"]));
+    // The port is taken, also for a younger one of our class; the kubelet's is not to be had.
+    world.pass(Duration::from_secs(5)).await;
+    let class = json!({"loadBalancerClass": "pintle.dev/node-addresses"});
+    world.create("services", "default", &service("young", 80, class)).await;
+    world.create("services", "default", &service("greedy", 10250, json!({}))).await;
+    let told = |who: &str, why: &str| {
+        format!(
+            "Service SyncLoadBalancerFailed Error syncing load balancer: port {who} of node n1 (192.0.2.1) belongs to {why}"
+        )
+    };
+    let wanted = [told("80/TCP", "Service default/old"), told("10250/TCP", "the kubelet")];
+    world
+        .until("why not", async |w| {
+            let events = w.events().await;
+            wanted.iter().all(|wanted| events.contains(wanted))
+        })
+        .await;
+    assert_eq!(ingress(&world, "young").await, Some(Value::Null));
+    // Another class is somebody else's.
+    world.create("services", "default", &service("other", 81, json!({"loadBalancerClass": "x.example/y"}))).await;
+    world.pass(Duration::from_secs(5)).await;
+    let other = world.get("services", "default", "other").await.expect("there");
+    assert_eq!((&other["status"]["loadBalancer"], &other["metadata"]["finalizers"]), (&json!({}), &Value::Null));
+    // The port becomes free when the older one wants none any more.
+    world.merge("services", "old", json!({"spec": {"type": "ClusterIP"}})).await;
+    world.until("the younger has it", async |w| ingress(w, "young").await == Some(given.clone())).await;
+    world
+        .until("nothing is left", async |w| {
+            let old = w.get("services", "default", "old").await.expect("there");
+            old["metadata"]["finalizers"].is_null() && old["status"]["loadBalancer"] == json!({})
+        })
+        .await;
+    // A node that is to carry none carries none.
+    let label = "node.kubernetes.io/exclude-from-external-load-balancers";
+    let labelled = |value: Value| client::Patch::Merge(json!({"metadata": {"labels": {label: value}}}));
+    nodes.patch("n1", &labelled(json!(""))).await.expect("labelled");
+    world.until("it has none", async |w| ingress(w, "young").await == Some(Value::Null)).await;
+    nodes.patch("n1", &labelled(Value::Null)).await.expect("labelled");
+    world.until("it has it again", async |w| ingress(w, "young").await == Some(given.clone())).await;
+    // Where only endpoints of the node may, there must be one.
+    world.merge("services", "young", json!({"spec": {"externalTrafficPolicy": "Local"}})).await;
+    world.until("it has none", async |w| ingress(w, "young").await == Some(Value::Null)).await;
+    world.create("deployments", "default", &web(1, "one")).await;
+    world.until("its node has one", async |w| ingress(w, "young").await == Some(given.clone())).await;
+    // What is deleted goes.
+    world.delete("services", "young", Propagation::Background).await;
+    world.until("it is gone", async |w| w.get("services", "default", "young").await.is_none()).await;
+    let events = world.events().await;
+    for reason in ["EnsuringLoadBalancer", "EnsuredLoadBalancer", "DeletingLoadBalancer", "DeletedLoadBalancer"] {
+        assert!(events.iter().any(|e| e.contains(reason)), "{reason}: {events:?}");
+    }
+    let waits = world.root.dynamic(client::waits::resource()).namespace("default");
+    let waits = waits.list(&client::ListParams::all()).await.expect("listable").items;
+    let mut named: Vec<&str> = waits.iter().filter_map(|w| w.pointer("/object/name")?.as_str()).collect();
+    named.sort_unstable();
+    assert_eq!(named, ["greedy", "other"]);
+}

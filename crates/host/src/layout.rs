@@ -100,6 +100,11 @@ impl Layout {
         self.state.join("cni")
     }
 
+    /// Where the CNI plugin asks whether a pod's network policies are in the kernel.
+    pub fn policy_socket(&self) -> PathBuf {
+        self.run.join("policy.sock")
+    }
+
     /// The administrator's kubeconfig.
     pub fn admin_kubeconfig(&self) -> PathBuf {
         self.config.join("admin.kubeconfig")
@@ -146,6 +151,7 @@ const CONFIG: &[&str] = &[
     ".admin.kubeconfig.*",
     ".controller-manager.kubeconfig.*",
     ".kubelet.kubeconfig.*",
+    ".network-policy.kubeconfig.*",
     ".proxy.kubeconfig.*",
     ".scheduler.kubeconfig.*",
     "admin.kubeconfig",
@@ -155,6 +161,7 @@ const CONFIG: &[&str] = &[
     "controller-manager.kubeconfig",
     "kubelet.kubeconfig",
     "manifests",
+    "network-policy.kubeconfig",
     "proxy.kubeconfig",
     "scheduler.kubeconfig",
 ];
@@ -166,6 +173,7 @@ const RUN: &[&str] = &[
     "containerd.sock.ttrpc",
     "pintle.part",
     "pintle.pid",
+    "policy.sock",
 ];
 
 /// True when a name is one of `owned`.

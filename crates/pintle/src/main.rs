@@ -44,6 +44,7 @@ enum Command {
     #[command(name = "kube-proxy")]
     Proxy(commands::kube_proxy::KubeProxy),
     Dns(Box<commands::dns::Dns>),
+    NetworkPolicy(commands::network_policy::NetworkPolicy),
     /// Print the version.
     Version,
 }
@@ -95,6 +96,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Kubelet(args) => runtime()?.block_on(commands::kubelet::run(*args, clock)),
         Command::Proxy(args) => runtime()?.block_on(commands::kube_proxy::run(args, clock)),
         Command::Dns(args) => runtime()?.block_on(commands::dns::run(*args, clock)),
+        Command::NetworkPolicy(args) => runtime()?.block_on(commands::network_policy::run(args, clock)),
         Command::Version => {
             println!("{VERSION}");
             Ok(())

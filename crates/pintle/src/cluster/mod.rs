@@ -3,6 +3,7 @@
 pub mod address;
 pub mod identities;
 pub mod kubeconfigs;
+pub mod listening;
 pub mod next;
 pub mod node_ready;
 pub mod preflight;

@@ -19,13 +19,14 @@ pub fn path() -> String {
 
 /// Fails with every problem and its mend. Nothing is changed.
 pub fn check(args: &Up, clock: &SharedClock) -> Result<()> {
-    let (node, proxy) = (args.has(Component::Kubelet), args.has(Component::Proxy));
+    let node = args.has(Component::Kubelet);
+    let rules = args.has(Component::Proxy) || args.runs_policy();
     let own_runtime = node && args.container_runtime_endpoint.is_none();
     let mut programs = Vec::new();
     if own_runtime {
         programs.extend(["containerd", "ctr", "setsid", "runc"]);
     }
-    if proxy {
+    if rules {
         programs.push("nft");
     }
     let mut ports = vec![(SocketAddr::new(args.bind_address, args.secure_port), "API server".to_owned())];
@@ -39,7 +40,7 @@ pub fn check(args: &Up, clock: &SharedClock) -> Result<()> {
         programs,
         plugin_folders,
         ports,
-        nftables: proxy,
+        nftables: rules,
         containers: own_runtime,
         runtime_endpoint,
         pod_network,

@@ -28,7 +28,7 @@ use host::{cni, port_maps, preflight, reset, supervisor, sysctl};
 use kinds::kind::ClusterOptions;
 use net::conntrack::Conntrack;
 use net::iptables::Tools;
-use net::nft::Nft;
+use net::nft::{Kernel, Nft};
 use rustls::{ClientConfig, ServerConfig};
 use stdx::shutdown::Stage;
 use stdx::trace::Sampler;
@@ -42,7 +42,7 @@ use crate::VERSION;
 use crate::cluster::identities::{self, Identities};
 use crate::cluster::kubeconfigs::Kubeconfigs;
 use crate::cluster::preflight::{KUBELET_PORT, check, path};
-use crate::cluster::{address, next, node_ready, snapshots};
+use crate::cluster::{address, listening, next, node_ready, snapshots};
 use crate::commands::up::{Component, IMAGES_STAY, READY, Up};
 use crate::logging::{self, FromFile};
 use crate::progress::Progress;
@@ -160,11 +160,17 @@ impl Cluster {
         said.export(&server.metrics.registry, &serving);
         let cluster = Self { args, layout, clock, started, rng, server, store, debug, components, serving };
         cluster.keep_kubeconfigs(&identities, &node_name)?;
-        cluster.start_controllers(&identities);
+        cluster.start_controllers(&identities, &node_name);
         cluster.start_scheduler();
         cluster.keep_snapshots();
         if runtime.is_some() {
             cluster.keep_runtime(node);
+        }
+        // Before any pod may begin: where nobody is asked there are no policies.
+        if cluster.args.runs_policy() {
+            cluster.start_policy(node, &node_name, &mut journal)?;
+        } else {
+            forget_policies(&cluster.layout, &journal, &cluster.clock).await;
         }
         if cluster.args.has(Component::Kubelet) {
             cluster.start_kubelet(&identities, node, &node_name, node_ip, &runtime_endpoint)?;
@@ -192,13 +198,14 @@ impl Cluster {
         Ok(())
     }
 
-    fn start_controllers(&self, identities: &Identities) {
+    fn start_controllers(&self, identities: &Identities, node_name: &str) {
         if !self.args.has(Component::Controllers) {
             return;
         }
         let options = controllers::Options {
             root_ca_pem: identities.cluster.certificate().to_owned(),
             cluster_cidrs: vec![self.args.cluster_cidr],
+            listening: Some(controllers::Listening { node: node_name.to_owned(), look: Arc::new(listening::look) }),
             registry: self.server.metrics.registry.clone(),
             ..controllers::Options::default()
         };
@@ -343,6 +350,24 @@ impl Cluster {
         address.filter(|_| self.args.has(Component::Dns)).iter().map(ToString::to_string).collect()
     }
 
+    fn start_policy(&self, node: &Handle, name: &str, journal: &mut Journal) -> Result<()> {
+        for family in ["ip", "ip6"] {
+            journal.record(Mutation::NftTable { family: family.into(), name: policy::TABLE.into() })?;
+        }
+        let client = self.client(identities::component("system:network-policy"), "network-policy");
+        let options = policy::Options {
+            node_name: name.to_owned(),
+            kernel: Arc::new(Nft::new(self.clock.clone())),
+            registry: self.server.metrics.registry.clone(),
+            gate: Some(self.layout.policy_socket()),
+            records: Arc::new(Vec::new),
+        };
+        let (clock, rng, stage) = (self.clock.clone(), self.rng.clone(), self.components.clone());
+        let task = node.spawn(async move { policy::run(client, clock, rng, options, &stage).await });
+        self.components.spawn(async move { ended("network-policy", task.await) });
+        Ok(())
+    }
+
     /// Waits until the node is Ready and says what to type next.
     async fn announce(&self, progress: &mut Progress) -> Result<()> {
         if self.args.has(Component::Kubelet) {
@@ -397,6 +422,21 @@ impl controllers::Identities for InProcess {
     fn service_account(&self, name: &str) -> Client {
         let user = identities::service_account(name);
         Client::new(self.0.handler(user), &format!("kube-controller-manager/{VERSION}"))
+    }
+}
+
+/// What an earlier start left would go on isolating pods that nobody knows any more.
+async fn forget_policies(layout: &Layout, journal: &Journal, clock: &SharedClock) {
+    // Where nobody listens the network plugin asks nobody.
+    let gone = std::fs::remove_file(layout.policy_socket());
+    if let Err(error) = gone.or_else(|e| if e.kind() == std::io::ErrorKind::NotFound { Ok(()) } else { Err(e) }) {
+        tracing::warn!(%error, "pods will wait for network policies that nobody keeps");
+    }
+    let ours = |entry: &Mutation| matches!(entry, Mutation::NftTable { name, .. } if name == policy::TABLE);
+    if journal.entries().iter().any(ours)
+        && let Err(error) = Nft::new(clock.clone()).apply(&policy::cleanup()).await
+    {
+        tracing::warn!(%error, "the rules of network policies cannot be removed");
     }
 }
 

@@ -35,6 +35,9 @@ pub enum Component {
     Proxy,
     #[value(name = "dns")]
     Dns,
+    /// Of this node's pods: without the kubelet it does not run either.
+    #[value(name = "network-policy")]
+    Policy,
 }
 
 /// Start a cluster on this machine.
@@ -104,6 +107,11 @@ impl Up {
     /// True unless `--disable` names it.
     pub fn has(&self, component: Component) -> bool {
         !self.disable.contains(&component)
+    }
+
+    /// Are the policies of this node's pods carried out here?
+    pub fn runs_policy(&self) -> bool {
+        self.has(Component::Policy) && self.has(Component::Kubelet)
     }
 
     /// Where manifests of static pods are.

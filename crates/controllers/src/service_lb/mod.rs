@@ -1,0 +1,427 @@
+//! Services of type LoadBalancer get addresses of the cluster's own nodes: the service proxy of each node
+//! translates what comes to them, and no pod helps.
+//!
+//! ```text
+//!  Services of our class, nodes, endpoints ─► plan: who gets which address ─► status.loadBalancer
+//!                                                └─► why not: a Wait and an event that name the holder
+//! ```
+//!
+//! Ours are Services without a class and those of class [`CLASS`]. Of others it is said that they wait for
+//! somebody else.
+
+mod plan;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use client::controller::{self, Next, Pass, Reconcile};
+use client::events::{Reference, Type};
+use client::waits::Publisher;
+use client::{Cached, Change, Informer, Key, Patch, Queue, Resource, Result};
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use crate::context::Context;
+use crate::views::{BareView, Ingress, NodeView, ServiceView};
+use crate::writer::{Writer, revision};
+use plan::{Family, Given, Node, Port, Reserved, Wanting};
+
+/// The class of Services that say they want what this controller gives.
+const CLASS: &str = "pintle.dev/node-addresses";
+const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
+/// Nodes with this label carry none.
+const EXCLUDED: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+/// Nodes with this taint are about to go.
+const LEAVES: &str = "ToBeDeletedByClusterAutoscaler";
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
+/// The code of the Wait.
+const WAIT: &str = "NoLoadBalancer";
+/// When what listens is looked at again.
+const LOOK: Duration = Duration::from_secs(30);
+
+/// What programs of one node listen on. Asked now and then.
+#[derive(Clone)]
+pub struct Listening {
+    pub node: String,
+    /// Protocols as the API spells them, and ports.
+    pub look: Arc<dyn Fn() -> BTreeSet<(String, u16)> + Send + Sync>,
+}
+
+impl fmt::Debug for Listening {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Listening").field("node", &self.node).finish_non_exhaustive()
+    }
+}
+
+struct Controller {
+    services: Informer<ServiceView>,
+    nodes: Informer<NodeView>,
+    slices: Informer<BareView>,
+    writer: Writer,
+    resource: Resource,
+    waits: Publisher,
+    listening: Option<Listening>,
+    /// What was last told of Services that have nothing, so that it is told once.
+    told: Mutex<BTreeMap<Key, String>>,
+}
+
+pub(crate) fn start(context: &Context) {
+    let queue = Queue::<Key>::new(context.clock.clone());
+    let controller = Arc::new(Controller {
+        services: context.services(),
+        nodes: context.nodes(),
+        slices: context.slices(),
+        writer: context.writer("service-controller", "service-controller"),
+        resource: Resource::of::<Service>(),
+        waits: context.waits(),
+        listening: context.options.listening.clone(),
+        told: Mutex::default(),
+    });
+    let (own, keys) = (controller.clone(), queue.clone());
+    controller.services.subscribe(move |change| own.service_changed(change, &keys));
+    let (own, keys) = (controller.clone(), queue.clone());
+    controller.nodes.subscribe(move |change| {
+        let seen = |node: &Cached<NodeView>| (eligible(node), node_of(node));
+        let is_same = matches!(change, Change::Applied { old: Some(old), new } if !Arc::ptr_eq(old, new) && seen(old) == seen(new));
+        if !is_same {
+            for key in own.ours() {
+                keys.add_caused(key, own.nodes.cause(change.object()));
+            }
+        }
+    });
+    let (own, keys) = (controller.clone(), queue.clone());
+    controller.slices.subscribe(move |change| {
+        let slice = change.object();
+        let Some(name) = slice.meta.labels.get(SERVICE_NAME) else { return };
+        let key = Key::new(slice.meta.namespace.clone(), name.clone());
+        let is_api = key == Key::new("default", "kubernetes");
+        let matters = |s: &Cached<ServiceView>| is_ours(&s.view) && is_local(&s.view);
+        if is_api || own.services.get(&key).is_some_and(|s| matters(&s)) {
+            for key in own.ours() {
+                keys.add_caused(key, own.slices.cause(slice));
+            }
+        }
+    });
+    let own = controller.clone();
+    let ready = async move {
+        own.services.synced().await;
+        own.nodes.synced().await;
+        own.slices.synced().await;
+    };
+    controller::run(context.runner("service-lb", 1), queue, controller, ready, &context.stage);
+}
+
+/// Asks for a load balancer.
+fn wants(service: &ServiceView) -> bool {
+    service.spec.kind == "LoadBalancer"
+}
+
+/// Asks for one, and for ours.
+fn is_ours(service: &ServiceView) -> bool {
+    wants(service) && matches!(service.spec.load_balancer_class.as_deref(), None | Some("" | CLASS))
+}
+
+/// Only nodes with endpoints may carry it.
+fn is_local(service: &ServiceView) -> bool {
+    service.spec.external_traffic_policy == "Local"
+}
+
+/// On what a Service of another class waits, and what that means.
+fn waits_for_others(service: &ServiceView) -> (String, String) {
+    let class = service.spec.load_balancer_class.as_deref().unwrap_or_default();
+    let text = format!("no provider of the class {class} has given the Service an address; {}", meanwhile(service));
+    (format!("load balancer class {class}"), text)
+}
+
+fn meanwhile(service: &ServiceView) -> &'static str {
+    match service.spec.allocate_load_balancer_node_ports {
+        Some(false) => "its cluster address works meanwhile",
+        _ => "its cluster address and node ports work meanwhile",
+    }
+}
+
+/// May it carry load balancers?
+fn eligible(node: &Cached<NodeView>) -> bool {
+    let is_ready = node.view.condition("Ready").is_some_and(|c| c.status == "True");
+    let leaves = node.meta.is_deleting() || node.view.spec.taints.iter().any(|t| t.key == LEAVES);
+    is_ready && !leaves && !node.meta.labels.contains_key(EXCLUDED)
+}
+
+fn node_of(node: &Cached<NodeView>) -> Node {
+    let of = |kind: &str| -> Vec<IpAddr> {
+        let all = node.view.status.addresses.iter().filter(|a| a.kind == kind);
+        all.filter_map(|a| a.address.parse().ok()).collect()
+    };
+    // Each family has the addresses that reach furthest.
+    let (outer, inner) = (of("ExternalIP"), of("InternalIP"));
+    let mut addresses = Vec::new();
+    for is_v4 in [true, false] {
+        let (outer, inner) = [&outer, &inner].map(|all| all.iter().copied().filter(|a| a.is_ipv4() == is_v4)).into();
+        let outer: Vec<IpAddr> = outer.collect();
+        addresses.extend(if outer.is_empty() { inner.collect() } else { outer });
+    }
+    let kubelet = u16::try_from(node.view.status.daemon_endpoints.kubelet_endpoint.port).unwrap_or(0);
+    Node { name: node.meta.name.clone(), addresses, kubelet, listening: BTreeSet::new() }
+}
+
+fn ports(service: &ServiceView) -> Vec<Port> {
+    let all = service.spec.ports.iter();
+    all.filter_map(|p| Some((protocol(p.protocol.as_deref()), u16::try_from(p.port).ok()?))).collect()
+}
+
+fn protocol(text: Option<&str>) -> String {
+    text.filter(|p| !p.is_empty()).unwrap_or("TCP").to_owned()
+}
+
+/// Ports a Service has at every node.
+fn node_ports(service: &ServiceView) -> impl Iterator<Item = Port> + '_ {
+    let ports = service.spec.ports.iter().map(|p| (protocol(p.protocol.as_deref()), p.node_port));
+    let check = ("TCP".to_owned(), service.spec.health_check_node_port);
+    ports.chain([check]).filter_map(|(p, n)| Some((p, u16::try_from(n).ok().filter(|n| *n > 0)?)))
+}
+
+/// What of a Service decides about itself and others.
+fn facts(service: &Cached<ServiceView>) -> impl PartialEq {
+    let view = &service.view;
+    let spec = (view.spec.kind.clone(), view.spec.load_balancer_class.clone(), view.spec.ip_families.clone());
+    let ports = (ports(view), node_ports(view).collect::<Vec<_>>(), is_local(view));
+    (spec, ports, service.meta.is_deleting(), service.meta.uid.clone())
+}
+
+impl Controller {
+    /// The Services that may get something.
+    fn ours(&self) -> Vec<Key> {
+        self.services.list().iter().filter(|s| is_ours(&s.view)).map(|s| s.meta.key()).collect()
+    }
+
+    fn service_changed(&self, change: &Change<ServiceView>, keys: &Queue<Key>) {
+        let service = change.object();
+        let cause = || self.services.cause(service);
+        if let Change::Deleted(_) = change {
+            self.waits.withdraw(&Reference::of(&self.resource, &service.meta), WAIT);
+            self.told.lock().remove(&service.meta.key());
+        }
+        let concerns = |s: &Cached<ServiceView>| wants(&s.view) || s.meta.has_finalizer(FINALIZER);
+        if concerns(service) || change.old().is_some_and(|old| concerns(old)) {
+            keys.add_caused(service.meta.key(), cause());
+        }
+        let is_same = matches!(change, Change::Applied { old: Some(old), new } if !Arc::ptr_eq(old, new) && facts(old) == facts(new));
+        let has_ports = |s: &Cached<ServiceView>| is_ours(&s.view) || node_ports(&s.view).next().is_some();
+        // What one has, or lets go of, another cannot have, or may get.
+        if !is_same && (has_ports(service) || change.old().is_some_and(|old| has_ports(old))) {
+            for key in self.ours() {
+                keys.add_caused(key, cause());
+            }
+        }
+    }
+
+    fn wanting(&self, service: &Cached<ServiceView>) -> Wanting {
+        let view = &service.view;
+        let family = |text: &String| if text == "IPv6" { Family::V6 } else { Family::V4 };
+        let mut families: Vec<Family> = view.spec.ip_families.iter().map(family).collect();
+        if families.is_empty() {
+            families.push(Family::V4);
+        }
+        let key = service.meta.key();
+        Wanting {
+            created: service.meta.creation_timestamp.map_or(0, |at| at.as_second()),
+            families,
+            ports: ports(view),
+            only: is_local(view).then(|| self.nodes_of(&key)),
+            has: view.status.load_balancer.ingress.iter().filter_map(|i| i.ip.parse().ok()).collect(),
+            key,
+        }
+    }
+
+    fn slices_of(&self, key: &Key) -> Vec<EndpointSlice> {
+        let labels = BTreeMap::from([(SERVICE_NAME.to_owned(), key.name.clone())]);
+        let selector = machinery::labels::Selector::from_labels(&labels);
+        let all = self.slices.select(&key.namespace, &selector);
+        // One that cannot be read says nothing.
+        all.iter().filter_map(|slice| slice.decode().ok()).collect()
+    }
+
+    /// The nodes that have a ready endpoint.
+    fn nodes_of(&self, key: &Key) -> BTreeSet<String> {
+        let ready =
+            |e: &k8s_openapi::api::discovery::v1::Endpoint| e.conditions.as_ref().and_then(|c| c.ready) != Some(false);
+        let all = self.slices_of(key).into_iter().flat_map(|slice| slice.endpoints.unwrap_or_default());
+        all.filter(ready).filter_map(|e| e.node_name).collect()
+    }
+
+    fn plan(&self) -> BTreeMap<Key, Given> {
+        let services = self.services.list();
+        let wanting = services.iter().filter(|s| is_ours(&s.view) && !s.meta.is_deleting());
+        let mut nodes: Vec<Node> =
+            self.nodes.list().iter().filter(|node| eligible(node)).map(|node| node_of(node)).collect();
+        if let Some(listening) = &self.listening
+            && let Some(node) = nodes.iter_mut().find(|node| node.name == listening.node)
+        {
+            node.listening = (listening.look)();
+        }
+        let mut reserved = Reserved::default();
+        for slice in self.slices_of(&Key::new("default", "kubernetes")) {
+            let ports: Vec<u16> = slice.ports.iter().flatten().filter_map(|p| u16::try_from(p.port?).ok()).collect();
+            let addresses =
+                slice.endpoints.iter().flatten().flat_map(|e| &e.addresses).filter_map(|a| a.parse::<IpAddr>().ok());
+            reserved.api.extend(addresses.flat_map(|a| ports.iter().map(move |p| (a, *p))));
+        }
+        for service in &services {
+            reserved.node_ports.extend(node_ports(&service.view).map(|port| (port, service.meta.key())));
+        }
+        plan::plan(wanting.map(|s| self.wanting(s)).collect(), &nodes, &reserved)
+    }
+
+    async fn write(&self, service: &Cached<ServiceView>, patch: Value, pass: &Pass) -> Result<()> {
+        let (namespace, name) = (&service.meta.namespace, &service.meta.name);
+        match self.writer.patch_status(&self.resource, namespace, name, &Patch::Merge(patch)).await {
+            Ok(object) => pass.hold(self.services.reached(revision(&object))),
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Takes back what was given.
+    async fn clean(&self, service: &Cached<ServiceView>, about: &Reference, pass: &Pass) -> Result<()> {
+        self.writer.event_about(about, Type::Normal, "DeletingLoadBalancer", "Deleting load balancer");
+        let finalizers: Vec<&String> = service.meta.finalizers.iter().filter(|f| *f != FINALIZER).collect();
+        let metadata = json!({"finalizers": finalizers, "resourceVersion": service.meta.revision.to_string()});
+        let mut patch = json!({"metadata": metadata});
+        if !service.view.status.load_balancer.ingress.is_empty() {
+            patch["status"] = json!({"loadBalancer": {"ingress": null}});
+        }
+        self.write(service, patch, pass).await?;
+        self.writer.event_about(about, Type::Normal, "DeletedLoadBalancer", "Deleted load balancer");
+        Ok(())
+    }
+
+    /// Says why a Service has nothing, once.
+    fn tell(&self, key: &Key, about: &Reference, view: &ServiceView, why: &str) {
+        let text = format!("{why}; {}", meanwhile(view));
+        self.waits.publish(about, WAIT, "service-lb-controller", text);
+        if self.told.lock().insert(key.clone(), why.to_owned()).as_deref() != Some(why) {
+            let text = format!("Error syncing load balancer: {why}");
+            self.writer.event_about(about, Type::Warning, "SyncLoadBalancerFailed", text);
+        }
+    }
+}
+
+#[async_trait]
+impl Reconcile for Controller {
+    type Key = Key;
+
+    async fn reconcile(&self, key: &Key, pass: &Pass) -> Result<Next> {
+        let Some(service) = self.services.get(key) else { return Ok(Next::Done) };
+        let about = Reference::of(&self.resource, &service.meta);
+        let (view, has_finalizer) = (&service.view, service.meta.has_finalizer(FINALIZER));
+        if !is_ours(view) || service.meta.is_deleting() {
+            self.told.lock().remove(key);
+            if wants(view) && !service.meta.is_deleting() && view.status.load_balancer.ingress.is_empty() {
+                let (on, text) = waits_for_others(view);
+                self.waits.publish(&about, WAIT, on, text);
+            } else {
+                self.waits.withdraw(&about, WAIT);
+            }
+            // Another provider's are its own.
+            if has_finalizer && (!wants(view) || is_ours(view)) {
+                self.clean(&service, &about, pass).await?;
+            }
+            return Ok(Next::Done);
+        }
+        let given = self.plan().remove(key).unwrap_or_default();
+        let wanted: Vec<Ingress> = given
+            .addresses
+            .iter()
+            .map(|ip| Ingress { ip: ip.to_string(), ip_mode: Some("VIP".into()), ..Ingress::default() })
+            .collect();
+        let present = &view.status.load_balancer.ingress;
+        let mut patch = json!({});
+        if !has_finalizer {
+            self.writer.event_about(&about, Type::Normal, "EnsuringLoadBalancer", "Ensuring load balancer");
+            let finalizers: Vec<&str> = service.meta.finalizers.iter().map(String::as_str).chain([FINALIZER]).collect();
+            patch["metadata"] = json!({"finalizers": finalizers, "resourceVersion": service.meta.revision.to_string()});
+        }
+        if wanted != *present {
+            let list: Vec<Value> = wanted.iter().map(|i| json!({"ip": i.ip, "ipMode": i.ip_mode})).collect();
+            let ingress = if list.is_empty() { Value::Null } else { list.into() };
+            patch["status"] = json!({"loadBalancer": {"ingress": ingress}});
+        }
+        if patch != json!({}) {
+            self.write(&service, patch, pass).await?;
+        }
+        if wanted.is_empty() {
+            self.tell(key, &about, view, &given.why);
+        } else {
+            self.told.lock().remove(key);
+            self.waits.withdraw(&about, WAIT);
+            if present.is_empty() {
+                self.writer.event_about(&about, Type::Normal, "EnsuredLoadBalancer", "Ensured load balancer");
+            } else if wanted != *present {
+                let text = "Updated load balancer with new hosts";
+                self.writer.event_about(&about, Type::Normal, "UpdatedLoadBalancer", text);
+            }
+        }
+        Ok(if given.look_again { Next::After(LOOK) } else { Next::Done })
+    }
+
+    fn all(&self) -> Vec<Key> {
+        let concerns = |s: &&Arc<Cached<ServiceView>>| wants(&s.view) || s.meta.has_finalizer(FINALIZER);
+        self.services.list().iter().filter(concerns).map(|s| s.meta.key()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::views::cached;
+
+    fn service(spec: Value) -> Cached<ServiceView> {
+        cached(&json!({"metadata": {"name": "s", "namespace": "n"}, "spec": spec}))
+    }
+
+    #[test]
+    fn classes_of_others_are_left_to_them() {
+        for (spec, want) in [
+            (json!({"type": "LoadBalancer"}), (true, true)),
+            (json!({"type": "LoadBalancer", "loadBalancerClass": ""}), (true, true)),
+            (json!({"type": "LoadBalancer", "loadBalancerClass": CLASS}), (true, true)),
+            (json!({"type": "LoadBalancer", "loadBalancerClass": "x.example/y"}), (true, false)),
+            (json!({"type": "NodePort"}), (false, false)),
+        ] {
+            let service = service(spec.clone());
+            assert_eq!((wants(&service.view), is_ours(&service.view)), want, "{spec}");
+        }
+        let other = service(
+            json!({"type": "LoadBalancer", "loadBalancerClass": "x.example/y", "allocateLoadBalancerNodePorts": false}),
+        );
+        let text = "no provider of the class x.example/y has given the Service an address; its cluster address works \
+                    meanwhile";
+        assert_eq!(waits_for_others(&other.view), ("load balancer class x.example/y".to_owned(), text.to_owned()));
+    }
+
+    #[test]
+    fn nodes_that_are_ready_and_stay_carry_what_reaches_furthest() {
+        let node = |labels: Value, taints: Value, ready: &str| -> Cached<NodeView> {
+            cached(&json!({"metadata": {"name": "a", "labels": labels}, "spec": {"taints": taints}, "status": {
+                "conditions": [{"type": "Ready", "status": ready}],
+                "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
+                "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}, {"type": "Hostname", "address": "a"},
+                    {"type": "InternalIP", "address": "fd00::1"}, {"type": "ExternalIP", "address": "192.0.2.1"}]}}))
+        };
+        let plain = node(json!({}), json!([]), "True");
+        assert!(eligible(&plain));
+        assert!(!eligible(&node(json!({}), json!([]), "Unknown")));
+        assert!(!eligible(&node(json!({EXCLUDED: ""}), json!([]), "True")));
+        assert!(!eligible(&node(json!({}), json!([{"key": LEAVES, "effect": "NoSchedule"}]), "True")));
+        let node = node_of(&plain);
+        let shown: Vec<String> = node.addresses.iter().map(ToString::to_string).collect();
+        assert_eq!((shown, node.kubelet), (vec!["192.0.2.1".to_owned(), "fd00::1".to_owned()], 10250));
+    }
+}

@@ -1,0 +1,249 @@
+//! Which Service of type LoadBalancer gets which addresses of which nodes; pure.
+//!
+//! ```text
+//!  Services, the older first ──► each address of each node that may: are all its ports free there?
+//!                                  yes ─► it is its own      no ─► whose the port is
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use client::Key;
+
+/// At most so many addresses are written into one status.
+pub(super) const ADDRESSES: usize = 100;
+
+/// A protocol as the API spells it, and a port.
+pub(super) type Port = (String, u16);
+
+/// A Service that wants addresses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Wanting {
+    pub key: Key,
+    /// Seconds since 1970.
+    pub created: i64,
+    pub families: Vec<Family>,
+    pub ports: Vec<Port>,
+    /// The nodes that have endpoints of it, where only these may; `None`: any node may.
+    pub only: Option<BTreeSet<String>>,
+    /// What it has already.
+    pub has: BTreeSet<IpAddr>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Family {
+    V4,
+    V6,
+}
+
+impl Family {
+    fn is_of(self, address: &IpAddr) -> bool {
+        address.is_ipv4() == (self == Self::V4)
+    }
+}
+
+/// A node that may carry load balancers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Node {
+    pub name: String,
+    /// Those that are for the world where there are any, else those of the cluster; of either family.
+    pub addresses: Vec<IpAddr>,
+    pub kubelet: u16,
+    /// What programs of the node listen on, as far as that is known.
+    pub listening: BTreeSet<Port>,
+}
+
+/// Ports that are not to be had, wherever.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Reserved {
+    /// Where the API server answers.
+    pub api: BTreeSet<(IpAddr, u16)>,
+    /// Ports that Services have at every node.
+    pub node_ports: BTreeMap<Port, Key>,
+}
+
+/// What becomes of one Service.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Given {
+    pub addresses: Vec<IpAddr>,
+    /// Why it has none; empty when it has some.
+    pub why: String,
+    /// A program that listens is in the way: it may end, and nobody says so.
+    pub look_again: bool,
+}
+
+/// Who is in the way at one address.
+enum InTheWay {
+    Held(String),
+    Listener(String),
+}
+
+/// Gives every Service what it can have.
+pub(super) fn plan(mut services: Vec<Wanting>, nodes: &[Node], reserved: &Reserved) -> BTreeMap<Key, Given> {
+    services.sort_by(|a, b| (a.created, &a.key).cmp(&(b.created, &b.key)));
+    let mut taken: BTreeMap<(IpAddr, Port), Key> = BTreeMap::new();
+    let mut out = BTreeMap::new();
+    for service in services {
+        let mut given = Given::default();
+        let may = nodes.iter().filter(|n| service.only.as_ref().is_none_or(|only| only.contains(&n.name)));
+        let places: Vec<(&Node, IpAddr)> = may.flat_map(|node| of_families(&service, node)).collect();
+        for (node, address) in &places {
+            let held =
+                service.ports.iter().find_map(|port| in_the_way(&service, node, *address, port, reserved, &taken));
+            match held {
+                None if given.addresses.len() < ADDRESSES => {
+                    let all = service.ports.iter().map(|port| ((*address, port.clone()), service.key.clone()));
+                    taken.extend(all);
+                    given.addresses.push(*address);
+                }
+                None => {}
+                Some(InTheWay::Held(why)) => given.why = why,
+                Some(InTheWay::Listener(why)) => {
+                    given.look_again = true;
+                    given.why = why;
+                }
+            }
+        }
+        if !given.addresses.is_empty() {
+            given.why = String::new();
+        } else if places.is_empty() {
+            given.why = match &service.only {
+                Some(_) => "no node with a ready endpoint of it may carry load balancers".into(),
+                None => "no node that is ready and may carry load balancers has an address of its families".into(),
+            };
+        }
+        out.insert(service.key, given);
+    }
+    out
+}
+
+/// A node's addresses in the order of the Service's families.
+fn of_families<'a>(service: &Wanting, node: &'a Node) -> Vec<(&'a Node, IpAddr)> {
+    let of =
+        |family: &Family| node.addresses.iter().filter(|a| family.is_of(a)).map(|a| (node, *a)).collect::<Vec<_>>();
+    service.families.iter().flat_map(of).collect()
+}
+
+fn in_the_way(
+    service: &Wanting,
+    node: &Node,
+    address: IpAddr,
+    port: &Port,
+    reserved: &Reserved,
+    taken: &BTreeMap<(IpAddr, Port), Key>,
+) -> Option<InTheWay> {
+    let (protocol, number) = port;
+    let at = format!("port {number}/{protocol} of node {} ({address})", node.name);
+    let held = |who: String| Some(InTheWay::Held(format!("{at} belongs to {who}")));
+    if let Some(holder) = taken.get(&(address, port.clone())) {
+        return held(format!("Service {holder}"));
+    }
+    if protocol == "TCP" && reserved.api.contains(&(address, *number)) {
+        return held("the API server".into());
+    }
+    if protocol == "TCP" && node.kubelet == *number {
+        return held("the kubelet".into());
+    }
+    if let Some(holder) = reserved.node_ports.get(port).filter(|holder| **holder != service.key) {
+        return held(format!("Service {holder} as its node port"));
+    }
+    // Who has it keeps it: what listens there now did not hear anything before.
+    if node.listening.contains(port) && !service.has.contains(&address) {
+        return Some(InTheWay::Listener(format!("{at} belongs to a program that listens there")));
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(name: &str, addresses: &[&str]) -> Node {
+        let addresses = addresses.iter().map(|a| a.parse().expect("an address")).collect();
+        Node { name: name.into(), addresses, kubelet: 10250, listening: BTreeSet::new() }
+    }
+
+    fn service(name: &str, created: i64, ports: &[u16]) -> Wanting {
+        Wanting {
+            key: Key::new("n", name),
+            created,
+            families: vec![Family::V4],
+            ports: ports.iter().map(|p| ("TCP".to_owned(), *p)).collect(),
+            ..Wanting::default()
+        }
+    }
+
+    fn check(services: Vec<Wanting>, nodes: &[Node], reserved: &Reserved, want: &[&str]) {
+        let shown: Vec<String> = plan(services, nodes, reserved)
+            .into_iter()
+            .map(|(key, given)| {
+                let addresses: Vec<String> = given.addresses.iter().map(ToString::to_string).collect();
+                format!("{}: {}{}", key.name, addresses.join(" "), given.why)
+            })
+            .collect();
+        assert_eq!(shown, want);
+    }
+
+    #[test]
+    fn every_node_carries_it_in_the_order_of_its_families() {
+        let nodes = [node("a", &["10.0.0.1", "fd00::1"]), node("b", &["10.0.0.2"])];
+        let mut both = service("x", 1, &[80]);
+        both.families = vec![Family::V6, Family::V4];
+        check(vec![both], &nodes, &Reserved::default(), &["x: fd00::1 10.0.0.1 10.0.0.2"]);
+        let mut six = service("x", 1, &[80]);
+        six.families = vec![Family::V6];
+        let none = "x: no node that is ready and may carry load balancers has an address of its families";
+        check(vec![six], &nodes[1..], &Reserved::default(), &[none]);
+        let mut local = service("x", 1, &[80]);
+        local.only = Some(BTreeSet::from(["b".to_owned()]));
+        check(vec![local.clone()], &nodes, &Reserved::default(), &["x: 10.0.0.2"]);
+        local.only = Some(BTreeSet::new());
+        let none = "x: no node with a ready endpoint of it may carry load balancers";
+        check(vec![local], &nodes, &Reserved::default(), &[none]);
+    }
+
+    #[test]
+    fn the_older_has_a_port_that_two_want() {
+        let nodes = [node("a", &["10.0.0.1"]), node("b", &["10.0.0.2"])];
+        let no = "young: port 80/TCP of node b (10.0.0.2) belongs to Service n/old";
+        let all = vec![service("young", 2, &[443, 80]), service("old", 1, &[80])];
+        check(all, &nodes, &Reserved::default(), &["old: 10.0.0.1 10.0.0.2", no]);
+        // Not even in part.
+        let free = vec![service("young", 2, &[443, 80]), service("old", 1, &[80]), service("last", 3, &[443])];
+        check(free, &nodes, &Reserved::default(), &["last: 10.0.0.1 10.0.0.2", "old: 10.0.0.1 10.0.0.2", no]);
+        let mut udp = service("young", 2, &[80]);
+        udp.ports[0].0 = "UDP".into();
+        let all = vec![udp, service("old", 1, &[80])];
+        check(all, &nodes[..1], &Reserved::default(), &["old: 10.0.0.1", "young: 10.0.0.1"]);
+        // Each at its own node.
+        let mut here = service("old", 1, &[80]);
+        here.only = Some(BTreeSet::from(["a".to_owned()]));
+        let all = vec![here, service("young", 2, &[80])];
+        check(all, &nodes, &Reserved::default(), &["old: 10.0.0.1", "young: 10.0.0.2"]);
+    }
+
+    #[test]
+    fn what_the_node_needs_is_not_to_be_had() {
+        let mut nodes = [node("a", &["10.0.0.1"])];
+        nodes[0].listening.insert(("TCP".into(), 22));
+        let reserved = Reserved {
+            api: BTreeSet::from([("10.0.0.1".parse().expect("an address"), 6443)]),
+            node_ports: BTreeMap::from([(("TCP".into(), 30080), Key::new("n", "other"))]),
+        };
+        for (port, who) in [
+            (6443, "the API server"),
+            (10250, "the kubelet"),
+            (30080, "Service n/other as its node port"),
+            (22, "a program that listens there"),
+        ] {
+            let want = format!("x: port {port}/TCP of node a (10.0.0.1) belongs to {who}");
+            check(vec![service("x", 1, &[port])], &nodes, &reserved, &[&want]);
+        }
+        check(vec![service("other", 1, &[30080])], &nodes, &reserved, &["other: 10.0.0.1"]);
+        // Who had it before keeps it.
+        let mut had = service("x", 1, &[22]);
+        had.has.insert("10.0.0.1".parse().expect("an address"));
+        check(vec![had], &nodes, &reserved, &["x: 10.0.0.1"]);
+        assert!(plan(vec![service("x", 1, &[22])], &nodes, &reserved)[&Key::new("n", "x")].look_again);
+    }
+}

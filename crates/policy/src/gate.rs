@@ -1,0 +1,227 @@
+//! Where the node's network plugin asks whether a new pod's rules are in the kernel: one line of JSON on a
+//! socket, one line back.
+//!
+//! ```text
+//!  {"op":"add","containerID":"c1","namespace":"shop","name":"web-1","uid":"…","addresses":["10.244.0.7"]}
+//!     │ claim: container c1 of that pod has 10.244.0.7, whatever its status says yet
+//!     │ the pod is known, and what its address changes in the kernel is there
+//!     ▼
+//!  {"ok":true}
+//! ```
+//!
+//! A pod whose address changes nothing in the kernel is answered without a transaction. What takes longer
+//! than [`LIMIT`] is answered with an error: the runtime tries again. Only this process' own user is heard.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::IpAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::Key;
+use parking_lot::Mutex;
+use serde::Deserialize;
+use serde_json::json;
+use stdx::shutdown::Stage;
+use stdx::{ClockExt, SharedClock};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{Semaphore, oneshot};
+
+use crate::metrics::Metrics;
+
+/// How long a plugin is kept waiting.
+pub const LIMIT: Duration = Duration::from_secs(4);
+/// A question may be so long.
+const LONGEST: u64 = 16 << 10;
+/// So many are asked at a time; who comes then waits to be heard.
+const AT_A_TIME: usize = 256;
+/// So many sandboxes of this node are known at a time: more than a node has. At the bound the answer is an
+/// error.
+const CLAIMS: usize = 20_000;
+/// A pod has one address of each family; a plugin may give it some more.
+const ADDRESSES: usize = 16;
+
+/// A sandbox and what it was given.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Record {
+    #[serde(rename = "containerID")]
+    pub container: String,
+    pub namespace: String,
+    pub name: String,
+    #[serde(default)]
+    pub uid: String,
+    #[serde(default)]
+    pub addresses: Vec<IpAddr>,
+}
+
+impl Record {
+    /// Whose it is.
+    pub fn key(&self) -> Key {
+        Key::new(self.namespace.clone(), self.name.clone())
+    }
+}
+
+/// What is asked.
+#[derive(Debug, PartialEq, Eq, Deserialize)]
+#[serde(tag = "op", rename_all = "lowercase")]
+enum Question {
+    Add(Record),
+    Del(Record),
+}
+
+/// What was told of this node's sandboxes.
+#[derive(Debug, Default)]
+pub struct Claims {
+    by_container: BTreeMap<String, (u64, Record)>,
+    count: u64,
+}
+
+impl Claims {
+    /// Takes a word in. False at the bound.
+    pub fn add(&mut self, record: Record) -> bool {
+        if self.by_container.len() >= CLAIMS && !self.by_container.contains_key(&record.container) {
+            return false;
+        }
+        self.count += 1;
+        self.by_container.insert(record.container.clone(), (self.count, record));
+        true
+    }
+
+    /// The sandbox is gone; whose it was.
+    pub fn remove(&mut self, container: &str) -> Option<Key> {
+        self.by_container.remove(container).map(|(_, record)| record.key())
+    }
+
+    /// The last word on a pod: its number, and the addresses.
+    pub fn of(&self, key: &Key, uid: &str) -> Option<(u64, &[IpAddr])> {
+        let own = |record: &Record| {
+            record.namespace == key.namespace && record.name == key.name && (record.uid.is_empty() || record.uid == uid)
+        };
+        let all = self.by_container.values().filter(|(_, record)| own(record));
+        all.max_by_key(|(number, _)| *number).map(|(number, record)| (*number, &*record.addresses))
+    }
+
+    /// Is there a sandbox of a pod of that name?
+    pub fn has(&self, key: &Key) -> bool {
+        self.by_container.values().any(|(_, r)| r.namespace == key.namespace && r.name == key.name)
+    }
+}
+
+/// Somebody who waits for a pod's rules.
+#[derive(Debug)]
+pub struct Waiter {
+    pub key: Key,
+    pub uid: String,
+    pub answer: oneshot::Sender<Result<(), String>>,
+}
+
+/// What the loop and the socket share.
+pub trait Desk: Send + Sync + 'static {
+    /// What was told.
+    fn claims(&self) -> &Mutex<Claims>;
+    /// The pod's rules are to be looked at again, and `waiter` be answered once the kernel has them.
+    fn look(&self, key: Key, waiter: Option<Waiter>);
+}
+
+/// Serves the socket until the stage stops.
+///
+/// # Errors
+/// The socket cannot be made.
+pub fn serve(
+    path: &Path,
+    desk: Arc<dyn Desk>,
+    metrics: Arc<Metrics>,
+    clock: &SharedClock,
+    stage: &Stage,
+) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = UnixListener::bind(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    let (clock, own) = (clock.clone(), stage.clone());
+    let places = Arc::new(Semaphore::new(AT_A_TIME));
+    stage.spawn(async move {
+        let accept = async {
+            loop {
+                let Ok(place) = places.clone().acquire_owned().await else { return };
+                match listener.accept().await {
+                    Ok((stream, _)) => {
+                        let (desk, metrics, clock) = (desk.clone(), metrics.clone(), clock.clone());
+                        own.spawn(async move {
+                            talk(stream, &*desk, &metrics, &clock).await;
+                            drop(place);
+                        });
+                    }
+                    // Out of descriptors: somebody will give some back.
+                    Err(_) => clock.sleep(Duration::from_millis(100)).await,
+                }
+            }
+        };
+        tokio::select! {
+            () = accept => {}
+            () = own.stopped() => {}
+        }
+    });
+    Ok(())
+}
+
+async fn talk(stream: UnixStream, desk: &dyn Desk, metrics: &Metrics, clock: &SharedClock) {
+    let own = rustix::process::geteuid().as_raw();
+    if !stream.peer_cred().is_ok_and(|peer| peer.uid() == own || peer.uid() == 0) {
+        return;
+    }
+    let (read, mut write) = stream.into_split();
+    let mut line = String::new();
+    let mut reader = BufReader::new(read.take(LONGEST));
+    let began = clock.now();
+    let result = match clock.timeout(LIMIT, reader.read_line(&mut line)).await {
+        Ok(Ok(_)) if line.ends_with('\n') => answer(&line, desk, clock).await,
+        Ok(Ok(0)) | Ok(Err(_)) | Err(_) => return,
+        Ok(Ok(_)) => Err("the question has no end".to_owned()),
+    };
+    metrics.answered(clock.now().since(began), result.is_ok());
+    let text = match &result {
+        Ok(()) => json!({"ok": true}),
+        Err(error) => json!({"error": error}),
+    };
+    // Who went away is told nothing.
+    let _ = clock.timeout(LIMIT, write.write_all(format!("{text}\n").as_bytes())).await;
+}
+
+async fn answer(line: &str, desk: &dyn Desk, clock: &SharedClock) -> Result<(), String> {
+    match serde_json::from_str(line).map_err(|error| format!("the question cannot be read: {error}"))? {
+        // What is no pod of the cluster is selected by nothing.
+        Question::Add(record) if record.name.is_empty() => Ok(()),
+        Question::Add(record) => {
+            if record.addresses.is_empty() || record.addresses.len() > ADDRESSES || record.container.is_empty() {
+                return Err(format!("a sandbox with 1 to {ADDRESSES} addresses is asked about"));
+            }
+            let (send, receive) = oneshot::channel();
+            let (key, uid) = (record.key(), record.uid.clone());
+            if !desk.claims().lock().add(record) {
+                return Err(format!("more than {CLAIMS} sandboxes"));
+            }
+            desk.look(key.clone(), Some(Waiter { key: key.clone(), uid, answer: send }));
+            match clock.timeout(LIMIT, receive).await {
+                Ok(Ok(result)) => result,
+                Ok(Err(_)) => Err("the network policies end".to_owned()),
+                Err(_) => Err(format!("the rules of pod {key} were not in the kernel in time")),
+            }
+        }
+        Question::Del(record) => {
+            if let Some(key) = desk.claims().lock().remove(&record.container) {
+                desk.look(key, None);
+            }
+            Ok(())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

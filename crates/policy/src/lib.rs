@@ -1,0 +1,51 @@
+//! NetworkPolicies of the cluster as nftables rules of this node.
+//!
+//! ```text
+//!  Pods, Namespaces, NetworkPolicies ─► caches ─► changes ─► Table ─► text ─► kernel
+//!  the runtime's plugin ─► gate: "pod p has address a" ─┘              └─► "its rules are there"
+//! ```
+//!
+//! What a policy means is in [`model`], what it looks like to the kernel in [`nftables`]; [`sync`](run) is
+//! the loop between them, and [`gate`] answers the network plugin, so that a pod's rules are there before
+//! its first packet.
+//!
+//! # Invariants
+//!
+//! * What the rules let through is what the API says. [src/nftables/table/tests.rs:
+//!   rules_let_through_what_the_api_says]
+//! * Any history ends as a fresh load. [src/nftables/table/tests.rs: any_history_ends_as_a_fresh_load]
+
+#[cfg(test)]
+mod cases;
+pub mod gate;
+mod metrics;
+pub mod model;
+pub mod nftables;
+mod sync;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use net::nft::Kernel;
+use stdx::metrics::Registry;
+
+pub use gate::Record;
+pub use nftables::TABLE;
+pub use sync::run;
+
+/// What the component is told at its start.
+pub struct Options {
+    /// This node: what its pods may send and get is decided here.
+    pub node_name: String,
+    pub kernel: Arc<dyn Kernel>,
+    pub registry: Registry,
+    /// Where the network plugin asks; `None`: pods have rules once their status tells their address.
+    pub gate: Option<PathBuf>,
+    /// What the network plugin remembers of pods that are there already.
+    pub records: Arc<dyn Fn() -> Vec<Record> + Send + Sync>,
+}
+
+/// The text that removes all rules, present or not.
+pub fn cleanup() -> String {
+    nftables::table::Table::remove()
+}

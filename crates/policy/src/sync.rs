@@ -1,0 +1,348 @@
+//! The loop: what changed in the API, or was told at the gate, becomes one transaction to the kernel.
+//!
+//! ```text
+//!  dirty pods, namespaces, policies ─► changes ─► Applied ─► kernel
+//!  somebody else's change, a refused policy's time ─┘          └─► gate, Waits, events
+//! ```
+
+mod caches;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::types::networking::v1::NetworkPolicy;
+use client::events::{Recorder, Reference, Source, Type};
+use client::waits::Publisher;
+use client::{Client, Key, Resource};
+use stdx::backoff::Policy as Backoff;
+use stdx::clock::Instant;
+use stdx::shutdown::Stage;
+use stdx::{ClockExt, Rng, SharedClock};
+
+use crate::Options;
+use crate::gate::{self, Waiter};
+use crate::metrics::Metrics;
+use crate::model::policy::{self, Policy};
+use crate::nftables::apply::{Applied, Refused};
+use crate::nftables::table::Change;
+use caches::{Caches, Dirty};
+
+/// How long to wait before what was refused is tried again.
+const RETRY: Backoff = Backoff { initial: Duration::from_millis(200), max: Duration::from_secs(30) };
+/// After so long without a change by somebody else the next one is mended at once.
+const CALM: Duration = Duration::from_secs(60);
+/// At most so many policies are named at a time as waiting for the kernel.
+const NAMED: usize = 100;
+/// The code of the Wait.
+const NOT_IN_KERNEL: &str = "RulesNotInKernel";
+/// What is waited for while the kernel has refused nothing.
+const NOT_YET: &str = "the kernel does not have this NetworkPolicy's present rules yet";
+
+/// Runs until the stage stops. The rules stay.
+pub async fn run(client: Client, clock: SharedClock, rng: Rng, options: Options, stage: &Stage) {
+    let mut sync = Sync::start(&client, clock, rng, options, stage);
+    tokio::select! {
+        () = sync.run() => {}
+        () = stage.stopped() => {}
+    }
+}
+
+struct Sync {
+    caches: Caches,
+    dirty: Arc<Dirty>,
+    clock: SharedClock,
+    options: Options,
+    metrics: Arc<Metrics>,
+    telling: Telling,
+    applied: Applied,
+    /// Known to have changed, not carried out yet.
+    pending: BTreeMap<Whose, Change>,
+    /// Who is answered after this pass.
+    known: Vec<Waiter>,
+    /// Who asked for pods that are not known yet.
+    unknown: Vec<Waiter>,
+    /// What the kernel refused: how often, and when to try again.
+    refused: BTreeMap<Key, (u32, Instant)>,
+}
+
+/// Of one object there is one change.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Whose {
+    Namespace(String),
+    Pod(Key),
+    Policy(Key),
+}
+
+impl Sync {
+    fn start(client: &Client, clock: SharedClock, rng: Rng, options: Options, stage: &Stage) -> Self {
+        let dirty = Arc::new(Dirty::default());
+        {
+            let mut claims = dirty.claims.lock();
+            for record in (options.records)() {
+                claims.add(record);
+            }
+        }
+        let metrics = Arc::new(Metrics::new(&options.registry));
+        let source = Source::Core { component: "network-policy".into(), host: options.node_name.clone() };
+        let telling = Telling {
+            waits: Publisher::start(client, "network-policy", |_| true, clock.clone(), stage),
+            recorder: Recorder::start(client.clone(), source, clock.clone(), rng.clone(), stage),
+            resource: Resource::of::<NetworkPolicy>(),
+            waiting: BTreeMap::new(),
+        };
+        if let Some(path) = &options.gate
+            && let Err(error) = gate::serve(path, dirty.clone(), metrics.clone(), &clock, stage)
+        {
+            tracing::error!(%error, path = %path.display(), "the network plugin cannot ask for rules");
+        }
+        let caches = Caches::start(client, &dirty, &clock, &rng, stage);
+        let applied = Applied::new(options.kernel.clone());
+        Self {
+            caches,
+            dirty,
+            clock,
+            options,
+            metrics,
+            telling,
+            applied,
+            pending: BTreeMap::new(),
+            known: Vec::new(),
+            unknown: Vec::new(),
+            refused: BTreeMap::new(),
+        }
+    }
+
+    async fn run(&mut self) {
+        // Until the caches are full the kernel keeps what an earlier process left there.
+        self.caches.synced().await;
+        let (mut failures, mut drifts, mut drifted) = (0, 0, self.clock.now());
+        loop {
+            let revisions = self.caches.revisions();
+            self.observe();
+            let began = self.clock.now();
+            let changes: Vec<Change> = self.pending.values().cloned().collect();
+            let Self { applied, telling, dirty, caches, metrics, clock, .. } = self;
+            let done = if changes.is_empty() && !applied.needs_load() {
+                Ok(())
+            } else {
+                let done = tokio::select! {
+                    done = applied.change(&changes) => done,
+                    never = telling.follow(caches, dirty) => match never {},
+                };
+                metrics.applied(clock.now().since(began), done.is_ok());
+                done
+            };
+            self.count_refused();
+            // After an error, too: the table knows what changed, and the next load carries it out.
+            self.pending.clear();
+            match done {
+                Ok(()) => {
+                    failures = 0;
+                    self.finish();
+                    let policies = self.applied.table().policies().len();
+                    self.metrics.programmed(&revisions, policies, self.refused.len());
+                    if !self.dirty.is_empty() {
+                        continue;
+                    }
+                    let due = self.refused.values().map(|(_, at)| *at).min();
+                    if next(&self.dirty, &self.clock, &self.options, due).await {
+                        // Somebody who does it all the time is answered less and less often.
+                        let now = self.clock.now();
+                        drifts = if now.since(drifted) < CALM { drifts + 1 } else { 0 };
+                        drifted = now;
+                        tracing::warn!("somebody else changed the rules of network policies: loading them again");
+                        self.applied.forget();
+                        if drifts > 0 {
+                            self.pause(RETRY.delay(drifts)).await;
+                        }
+                    }
+                }
+                Err(error) => {
+                    failures += 1;
+                    tracing::warn!(%error, failures, "the kernel refused the rules of network policies");
+                    let said = format!("the kernel refused the rules: {error}");
+                    self.telling.refused(&said);
+                    for waiter in self.known.drain(..) {
+                        // Who asked may have gone.
+                        let _ = waiter.answer.send(Err(said.clone()));
+                    }
+                    self.pause(RETRY.delay(failures)).await;
+                }
+            }
+        }
+    }
+
+    async fn pause(&mut self, delay: Duration) {
+        let Self { telling, caches, dirty, clock, .. } = self;
+        tokio::select! {
+            () = clock.sleep(delay) => {}
+            never = telling.follow(caches, dirty) => match never {},
+        }
+    }
+
+    /// Reads what changed.
+    fn observe(&mut self) {
+        let mut marks = self.dirty.take();
+        for name in marks.namespaces {
+            let labels = self.caches.namespaces.find("", &name).map(|ns| ns.meta.labels.clone());
+            self.pending.insert(Whose::Namespace(name.clone()), Change::Namespace(name, labels));
+        }
+        let claims = self.dirty.claims.lock();
+        // Whose pod is not known yet waits for its event; who gave up is forgotten.
+        let asked = std::mem::take(&mut self.unknown).into_iter().chain(marks.waiters);
+        for waiter in asked.filter(|waiter| !waiter.answer.is_closed()) {
+            let pod = self.caches.pods.get(&waiter.key);
+            let is_known = pod.is_some_and(|pod| waiter.uid.is_empty() || pod.meta.uid == waiter.uid);
+            marks.pods.insert(waiter.key.clone());
+            let list = if is_known { &mut self.known } else { &mut self.unknown };
+            list.push(waiter);
+        }
+        for key in marks.pods {
+            let pod = match self.caches.pods.get(&key) {
+                Some(pod) => caches::facts(&pod, &self.options.node_name, &claims),
+                // Its sandbox is still there: what isolated it does so to the end.
+                None if claims.has(&key) => continue,
+                None => None,
+            };
+            self.pending.insert(Whose::Pod(key.clone()), Change::Pod(key, pod.map(Arc::new)));
+        }
+        drop(claims);
+        let now = self.clock.now();
+        let due = self.refused.iter().filter(|(_, (_, at))| *at <= now).map(|(key, _)| key.clone());
+        let policies: BTreeSet<Key> = marks.policies.into_iter().chain(due).collect();
+        for key in policies {
+            let policy = self.caches.policies.get(&key).map(|p| Arc::new(policy::read(&key.namespace, &p.view)));
+            if let Some(policy) = &policy {
+                self.telling.changed(&self.caches, &key, policy);
+            }
+            self.pending.insert(Whose::Policy(key.clone()), Change::Policy(key, policy));
+        }
+    }
+
+    /// What was refused is tried again later and later.
+    fn count_refused(&mut self) {
+        let (now, closed) = (self.clock.now(), self.applied.refused());
+        self.refused.retain(|key, _| closed.contains_key(key));
+        for (key, error) in closed {
+            let was_tried = self.pending.contains_key(&Whose::Policy(key.clone()));
+            if !was_tried && self.refused.contains_key(key) {
+                continue;
+            }
+            let (times, at) = self.refused.entry(key.clone()).or_insert((0, now));
+            *times += 1;
+            *at = now + RETRY.delay(*times);
+            tracing::warn!(%key, error, times, "the kernel refused a policy's rules: pods it selects are isolated");
+            if *times == 1 {
+                self.telling.is_refused(&self.caches, key, error);
+            }
+        }
+    }
+
+    /// The kernel has taken everything but what it refused.
+    fn finish(&mut self) {
+        self.telling.is_over(&self.caches, self.applied.refused(), &self.dirty);
+        for waiter in self.known.drain(..) {
+            // Who asked may have gone.
+            let _ = waiter.answer.send(Ok(()));
+        }
+    }
+}
+
+/// Waits for the next reason to do something; true when it is that somebody else changed the rules.
+async fn next(dirty: &Dirty, clock: &SharedClock, options: &Options, due: Option<Instant>) -> bool {
+    let drift = async {
+        if let Err(error) = options.kernel.changed(&[crate::TABLE]).await {
+            tracing::warn!(%error, "who else changes the rules is not heard of");
+            std::future::pending::<()>().await;
+        }
+    };
+    let due = async {
+        match due {
+            Some(at) => clock.sleep_until(at).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = dirty.wake.notified() => false,
+        () = due => false,
+        () = drift => true,
+    }
+}
+
+/// What is told of policies: Waits while their rules are not in the kernel, events of what is wrong.
+struct Telling {
+    waits: Publisher,
+    recorder: Recorder,
+    resource: Resource,
+    waiting: BTreeMap<Key, Reference>,
+}
+
+impl Telling {
+    /// A policy is new or another: the kernel does not have it yet.
+    fn changed(&mut self, caches: &Caches, key: &Key, policy: &Policy) {
+        self.publish(caches, key, NOT_YET);
+        if let (Some(first), Some(cached)) = (policy.unreadable.first(), caches.policies.get(key)) {
+            let count = policy.unreadable.len();
+            let text = format!("{count} of its parts cannot be read and let nothing through: {first}");
+            self.recorder.event(&Reference::of(&self.resource, &cached.meta), Type::Warning, "Unreadable", text);
+        }
+    }
+
+    fn publish(&mut self, caches: &Caches, key: &Key, text: &str) {
+        if self.waiting.len() >= NAMED && !self.waiting.contains_key(key) {
+            return;
+        }
+        // Of a policy that is gone there is nobody left to tell.
+        let Some(policy) = caches.policies.get(key) else { return };
+        let reference = Reference::of(&self.resource, &policy.meta);
+        self.waits.publish(&reference, NOT_IN_KERNEL, "nftables", text);
+        if let Some(former) = self.waiting.insert(key.clone(), reference.clone())
+            && former.uid != reference.uid
+        {
+            self.waits.withdraw(&former, NOT_IN_KERNEL);
+        }
+    }
+
+    /// Says of all of them what the kernel said.
+    fn refused(&self, said: &str) {
+        for reference in self.waiting.values() {
+            self.waits.publish(reference, NOT_IN_KERNEL, "nftables", said);
+        }
+    }
+
+    fn is_refused(&self, caches: &Caches, key: &Key, error: &str) {
+        let Some(policy) = caches.policies.get(key) else { return };
+        let text = format!("the kernel refused the rules; pods it selects are isolated meanwhile: {error}");
+        self.recorder.event(&Reference::of(&self.resource, &policy.meta), Type::Warning, "RulesRefused", text);
+    }
+
+    /// The kernel has taken everything but what it refused and what has changed meanwhile.
+    fn is_over(&mut self, caches: &Caches, refused: &Refused, dirty: &Dirty) {
+        for (key, error) in refused {
+            self.publish(caches, key, &format!("the kernel refused the rules: {error}"));
+        }
+        let changed = dirty.policies();
+        self.waiting.retain(|key, reference| {
+            let waits = refused.contains_key(key) || changed.contains(key);
+            if !waits {
+                self.waits.withdraw(reference, NOT_IN_KERNEL);
+            }
+            waits
+        });
+    }
+
+    /// Publishes what changes while the kernel is busy with, or waits for, an earlier state.
+    async fn follow(&mut self, caches: &Caches, dirty: &Dirty) -> Infallible {
+        loop {
+            dirty.wake.notified().await;
+            for key in dirty.policies() {
+                self.publish(caches, &key, NOT_YET);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,301 @@
+//! The loop against an API server in memory and a kernel that takes its time.
+
+use std::collections::VecDeque;
+
+use api::types::core::v1 as core;
+use client::fake::Fake;
+use jiff::Timestamp;
+use net::nft::{Error, Kernel};
+use net::ruleset::Family;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use stdx::Clock;
+use stdx::clock::ManualClock;
+use stdx::metrics::Registry;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::sync::{Notify, oneshot};
+
+use super::*;
+use crate::gate::Record;
+
+/// A transaction, and where its answer is waited for.
+type Asked = (String, oneshot::Sender<Result<(), Error>>);
+
+/// Transactions stay with the test until it answers them.
+#[derive(Default)]
+struct Slow {
+    asked: Mutex<VecDeque<Asked>>,
+    drift: Notify,
+}
+
+#[async_trait::async_trait]
+impl Kernel for Slow {
+    async fn apply(&self, transaction: &str) -> Result<(), Error> {
+        let (answer, answered) = oneshot::channel();
+        self.asked.lock().push_back((transaction.to_owned(), answer));
+        answered.await.unwrap_or(Ok(()))
+    }
+
+    async fn check(&self, _: &str) -> Result<(), Error> {
+        Err(Error::Refused("nothing is checked here".into()))
+    }
+
+    async fn sets(&self, _: Family) -> Result<String, Error> {
+        Ok(String::new())
+    }
+
+    async fn changed(&self, tables: &[&str]) -> std::io::Result<()> {
+        assert_eq!(tables, ["pintle-policy"]);
+        self.drift.notified().await;
+        Ok(())
+    }
+}
+
+struct Bench {
+    fake: Fake,
+    client: Client,
+    clock: ManualClock,
+    kernel: Arc<Slow>,
+    registry: Registry,
+    stage: Stage,
+    folder: tempfile::TempDir,
+}
+
+const ADD: &str =
+    r#"{"op":"add","containerID":"c1","namespace":"n","name":"p","uid":"UID","addresses":["10.244.0.7"]}"#;
+const DEL: &str = r#"{"op":"del","containerID":"c1","namespace":"n","name":"p"}"#;
+
+impl Bench {
+    async fn start() -> Self {
+        Self::with(Vec::new()).await
+    }
+
+    /// Started where the plugin remembers this; the first load is over.
+    async fn with(records: Vec<Record>) -> Self {
+        let clock = ManualClock::new(Timestamp::UNIX_EPOCH);
+        let shared: SharedClock = Arc::new(clock.clone());
+        let resources = vec![
+            Resource::of::<core::Pod>(),
+            Resource::of::<core::Namespace>(),
+            Resource::of::<core::Event>(),
+            Resource::of::<NetworkPolicy>(),
+            client::waits::resource(),
+        ];
+        let fake = Fake::new(resources, shared.clone(), Rng::seeded(1));
+        let (client, kernel, stage) = (Client::new(fake.handler(), "test"), Arc::new(Slow::default()), Stage::new());
+        let (registry, folder) = (Registry::default(), tempfile::tempdir().expect("a folder"));
+        let options = Options {
+            node_name: "here".into(),
+            kernel: kernel.clone(),
+            registry: registry.clone(),
+            gate: Some(folder.path().join("gate")),
+            records: Arc::new(move || records.clone()),
+        };
+        let (own, inner) = (client.clone(), stage.clone());
+        stage.spawn(async move { run(own, shared, Rng::seeded(2), options, &inner).await });
+        let bench = Self { fake, client, clock, kernel, registry, stage, folder };
+        bench.answer("delete table ip pintle-policy", Ok(())).await;
+        bench
+    }
+
+    async fn deny_all(&self, name: &str) {
+        let policy = json!({"metadata": {"name": name, "namespace": "n"},
+            "spec": {"podSelector": {"matchLabels": {"app": "p"}}, "policyTypes": ["Ingress", "Egress"]}});
+        self.client.dynamic(Resource::of::<NetworkPolicy>()).namespace("n").create(&policy).await.expect("made");
+    }
+
+    async fn pod(&self, ip: Option<&str>) -> String {
+        let pod = json!({"metadata": {"name": "p", "namespace": "n", "labels": {"app": "p"}},
+            "spec": {"nodeName": "here", "containers": []}, "status": {"phase": "Running", "podIP": ip}});
+        let made = self.client.dynamic(Resource::of::<core::Pod>()).namespace("n").create(&pod).await.expect("made");
+        made.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default().to_owned()
+    }
+
+    /// Asks at the gate.
+    fn ask(&self, text: String) -> tokio::task::JoinHandle<String> {
+        let path = self.folder.path().join("gate");
+        tokio::spawn(async move {
+            let mut stream = UnixStream::connect(path).await.expect("connected");
+            stream.write_all(format!("{text}\n").as_bytes()).await.expect("written");
+            let mut out = String::new();
+            stream.read_to_string(&mut out).await.expect("answered");
+            out
+        })
+    }
+
+    /// Lets tasks run and timers fire until `done` holds.
+    async fn until(&self, what: &str, done: impl Fn(&Self) -> bool) {
+        for _ in 0..5_000 {
+            if done(self) {
+                return;
+            }
+            tokio::task::yield_now().await;
+            if let Some(at) = self.clock.next_timer() {
+                self.clock.advance(at.since(self.clock.now()).min(Duration::from_millis(20)));
+            }
+        }
+        panic!("never: {what}; waits {:?}", self.waits());
+    }
+
+    /// The kernel answers the next transaction, which names `part`.
+    async fn answer(&self, part: &str, answer: Result<(), Error>) {
+        self.until(part, |b| !b.kernel.asked.lock().is_empty()).await;
+        let (text, waits) = self.kernel.asked.lock().pop_front().expect("there is one");
+        assert!(text.contains(part), "{part} is not in {text}");
+        waits.send(answer).expect("it is waited for");
+    }
+
+    /// Everything that is on its way has arrived.
+    async fn settle(&self) {
+        let revisions = |b: &Self| {
+            let page = b.registry.page();
+            let shown = |resource: &str, name: &str| {
+                let all = b.fake.objects(resource);
+                let newest = all.iter().filter_map(|o| o.pointer("/metadata/resourceVersion")?.as_str()?.parse().ok());
+                let newest: u64 = newest.max().unwrap_or(0);
+                let line = format!("network_policy_programmed_revision{{resource=\"{name}\"}} ");
+                let told = page.lines().find_map(|l| l.strip_prefix(&line)?.parse::<f64>().ok());
+                told.is_some_and(|told| told >= newest as f64)
+            };
+            shown("pods", "pods") && shown("networkpolicies.networking.k8s.io", "networkpolicies")
+        };
+        self.until("everything has arrived", revisions).await;
+    }
+
+    fn waits(&self) -> Vec<String> {
+        let text = |w: &Value, p: &str| w.pointer(p).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let line = |w: &Value| {
+            let parts = ["/object/kind", "/object/name", "/code", "/text"].map(|p| text(w, p));
+            parts.join(" ")
+        };
+        self.fake.objects("waits.explain.pintle.dev").iter().map(line).collect()
+    }
+}
+
+#[tokio::test]
+async fn rules_are_there_before_a_pods_first_packet() {
+    let bench = Bench::start().await;
+    bench.deny_all("deny").await;
+    let uid = bench.pod(None).await;
+    bench.settle().await;
+    let asked = bench.ask(ADD.replace("UID", &uid));
+    bench.until("the rules", |b| !b.kernel.asked.lock().is_empty()).await;
+    assert!(!asked.is_finished(), "the kernel has not answered");
+    bench.answer("add element ip pintle-policy ingress-pods { 10.244.0.7 : drop }", Ok(())).await;
+    assert_eq!(asked.await.expect("asked"), "{\"ok\":true}\n");
+    // The status that tells the same changes nothing.
+    bench.fake.change("pods", "n", "p", |pod| pod["status"]["podIP"] = json!("10.244.0.7"));
+    bench.settle().await;
+    // Whoever takes the object away does not free the pod: its sandbox is still there.
+    let at_once = client::DeleteParams { grace_period_seconds: Some(0), ..Default::default() };
+    let pods = bench.client.dynamic(Resource::of::<core::Pod>()).namespace("n");
+    pods.delete("p", &at_once).await.expect("deleted");
+    bench.settle().await;
+    assert!(bench.kernel.asked.lock().is_empty());
+    let asked = bench.ask(DEL.into());
+    bench.answer("delete element ip pintle-policy ingress-pods { 10.244.0.7 }", Ok(())).await;
+    assert_eq!(asked.await.expect("asked"), "{\"ok\":true}\n");
+    bench.stage.stop();
+}
+
+#[tokio::test]
+async fn a_pod_that_nothing_selects_costs_no_transaction() {
+    let bench = Bench::start().await;
+    let uid = bench.pod(None).await;
+    bench.settle().await;
+    assert_eq!(bench.ask(ADD.replace("UID", &uid)).await.expect("asked"), "{\"ok\":true}\n");
+    assert!(bench.kernel.asked.lock().is_empty());
+    bench.stage.stop();
+}
+
+#[tokio::test]
+async fn a_pod_that_is_not_known_yet_is_waited_for() {
+    let bench = Bench::start().await;
+    bench.deny_all("deny").await;
+    bench.settle().await;
+    // The fake gives uids as it likes: a plugin that knows none asks by name.
+    let asked = bench.ask(ADD.replace("UID", ""));
+    bench.until("the question", |b| b.registry.page().contains("network_policy")).await;
+    bench.pod(None).await;
+    bench.answer("ingress-pods { 10.244.0.7 : drop }", Ok(())).await;
+    assert_eq!(asked.await.expect("asked"), "{\"ok\":true}\n");
+    // Of another pod's sandbox nothing is said until its time is over.
+    let asked = bench.ask(ADD.replace("UID", "another").replace("c1", "c2"));
+    bench.until("it is over", |_| asked.is_finished()).await;
+    assert!(asked.await.expect("asked").contains("were not in the kernel in time"));
+    bench.stage.stop();
+}
+
+#[tokio::test]
+async fn a_kernel_that_refuses_is_an_answer() {
+    let bench = Bench::start().await;
+    bench.deny_all("deny").await;
+    let uid = bench.pod(None).await;
+    bench.settle().await;
+    let asked = bench.ask(ADD.replace("UID", &uid));
+    let no = || Err(Error::Refused("Operation not supported".into()));
+    bench.answer("10.244.0.7", no()).await;
+    bench.answer("10.244.0.7", no()).await;
+    let want = "{\"error\":\"the kernel refused the rules: Operation not supported\"}\n";
+    assert_eq!(asked.await.expect("asked"), want);
+    bench.answer("delete table ip pintle-policy", Ok(())).await;
+    bench.stage.stop();
+}
+
+#[tokio::test]
+async fn after_a_restart_the_plugins_records_count_until_the_sandbox_is_gone() {
+    let record = |container: &str, address: &str| Record {
+        container: container.into(),
+        namespace: "n".into(),
+        name: "p".into(),
+        uid: String::new(),
+        addresses: vec![address.parse().expect("an address")],
+    };
+    let bench = Bench::with(vec![record("c1", "10.244.0.7")]).await;
+    bench.pod(Some("10.244.0.99")).await;
+    bench.settle().await;
+    bench.deny_all("deny").await;
+    bench.answer("ingress-pods { 10.244.0.7 : drop }", Ok(())).await;
+    let asked = bench.ask(DEL.into());
+    bench.answer("ingress-pods { 10.244.0.99 : drop }", Ok(())).await;
+    assert_eq!(asked.await.expect("asked"), "{\"ok\":true}\n");
+    bench.stage.stop();
+}
+
+#[tokio::test]
+async fn what_somebody_else_changed_is_loaded_again() {
+    let bench = Bench::start().await;
+    bench.kernel.drift.notify_one();
+    bench.answer("delete table ip pintle-policy", Ok(())).await;
+    bench.stage.stop();
+}
+
+#[tokio::test]
+async fn rules_the_kernel_does_not_have_are_a_wait_and_refused_ones_an_event() {
+    let bench = Bench::start().await;
+    bench.pod(Some("10.244.0.7")).await;
+    bench.settle().await;
+    bench.deny_all("slow").await;
+    let wait = "NetworkPolicy slow RulesNotInKernel the kernel does not have this NetworkPolicy's present rules yet";
+    bench.until("the Wait", |b| b.waits() == [wait]).await;
+    bench.deny_all("next").await;
+    bench.until("the second Wait", |b| b.waits().len() == 2).await;
+    bench.answer("10.244.0.7", Ok(())).await;
+    bench.until("both are over", |b| b.waits().is_empty()).await;
+    let open = |policy: &mut Value| policy["spec"]["ingress"] = json!([{"ports": [{"port": 666}]}]);
+    bench.fake.change("networkpolicies.networking.k8s.io", "n", "next", open);
+    for _ in 0..2 {
+        bench.answer("dport 666", Err(Error::Refused("no".into()))).await;
+    }
+    // Closed it is what it was: nothing is sent.
+    bench
+        .until("it is told", |b| {
+            b.waits() == ["NetworkPolicy next RulesNotInKernel the kernel refused the rules: no"]
+                && b.fake.objects("events").iter().any(|e| e["reason"] == "RulesRefused")
+        })
+        .await;
+    bench.answer("dport 666", Ok(())).await;
+    bench.until("it is over", |b| b.waits().is_empty()).await;
+    bench.stage.stop();
+}
