@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use stdx::metrics::hot::Hot;
-use stdx::metrics::{Counter, Gauge, Histogram, Page, Registry, Type, exponential};
+use stdx::metrics::{Counter, Gauge, Histogram, Page, Registry, Type};
 
 use crate::wire::{kind, rcode};
 
@@ -74,7 +74,6 @@ pub struct Metrics {
     rejects: Counter,
     loops: Counter,
     entries: Gauge,
-    programming: Histogram,
 }
 
 struct Lookups {
@@ -101,11 +100,6 @@ pub enum Dropped {
     Stranger = 0,
     /// It is no question.
     NoQuestion = 1,
-}
-
-/// Durations in seconds between a change and its names, as CoreDNS cuts them.
-fn programming_ends() -> Vec<f64> {
-    exponential(0.001, 2.0, 20)
 }
 
 fn place<const N: usize>(known: &[u16; N], value: u16) -> usize {
@@ -167,12 +161,6 @@ impl Metrics {
                 &["to"],
             ),
             entries: registry.gauge("coredns_cache_entries", "The number of elements in the cache.", &cache),
-            programming: registry.histogram(
-                "coredns_kubernetes_dns_programming_duration_seconds",
-                "Histogram of the time (in seconds) it took to program a dns instance.",
-                &["service_kind"],
-                &programming_ends(),
-            ),
         }
     }
 
@@ -234,11 +222,6 @@ impl Metrics {
     /// A server asks us.
     pub fn looping(&self, to: SocketAddr) {
         self.loops.inc(&[&to.to_string()]);
-    }
-
-    /// Names have followed a change of endpoints after so long.
-    pub fn programmed(&self, kind: &'static str, took: Duration) {
-        self.programming.took(&[kind], took);
     }
 }
 

@@ -90,7 +90,12 @@ pub async fn run(client: Client, clock: SharedClock, rng: Rng, (options, sockets
     let forwarder = Forwarder::start(source, options.cache, metrics.clone(), clock.clone(), rng.clone(), stage);
     let names = Names::start(&client, zone.clone(), is_ready.clone(), (&clock, &rng), stage);
     let resolver = Resolver::new(zone, is_ready.clone(), forwarder);
-    let front = Arc::new(Front::new(resolver, allow.clone(), metrics, clock.clone()));
+    let front = Arc::new(Front::new(
+        resolver,
+        (allow.clone(), server::Own::new(server::own_addresses)),
+        metrics,
+        clock.clone(),
+    ));
 
     let (udp, of) = (Arc::new(udp), front.clone());
     let (clock_of, stage_of) = (clock.clone(), stage.clone());

@@ -146,7 +146,32 @@ async fn names_in_pods() -> Result<()> {
     resolvers_find(&world).await.context("resolvers find")?;
     nothing_is_lost(&world).await.context("nothing is lost")?;
     the_host_may_ask(&world).await.context("the host may ask")?;
-    Ok(())
+    without_it(world, &busybox).await.context("without it")
+}
+
+/// An orderly stop takes the slice away; a cluster without the DNS says to pods that it has none.
+async fn without_it(mut world: World, busybox: &str) -> Result<()> {
+    world.cluster.stop().await?;
+    world.cluster.up(&["--disable=dns"]).await?;
+    let selector = ["-n", "kube-system", "endpointslices", "-l", "kubernetes.io/service-name=kube-dns"];
+    let slices = world.cluster.json(&[&["get"], &selector[..]].concat()).await?;
+    ensure!(slices["items"].as_array().is_some_and(Vec::is_empty), "{slices}");
+    world.cluster.apply(&pod("without", "client", busybox, "sleep 100000", "")).await?;
+    world.cluster.kubectl(&["wait", "--for=condition=Ready", "pod/without", "--timeout=90s"]).await?;
+    let text = world.run("without", "cat /etc/resolv.conf").await?;
+    ensure!(!text.contains("10.96.0.10"), "{text}");
+    world
+        .cluster
+        .eventually("the pod is told", async || {
+            let events = world.cluster.kubectl(&["get", "events", "-o", "wide"]).await?;
+            ensure!(events.contains("MissingClusterDNS"), "{events}");
+            Ok(())
+        })
+        .await?;
+    // And with it again, the slice is there and pods that were there all the time find names.
+    world.cluster.stop().await?;
+    world.cluster.up(&[]).await?;
+    world.says("busybox", "wget -qO- http://web", &["hello"]).await
 }
 
 /// The Service, its slice, and what pods are told.

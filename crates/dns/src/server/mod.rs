@@ -6,17 +6,21 @@
 //! ```
 
 mod allow;
+mod own;
 mod tcp;
 mod udp;
 
 pub use allow::Allow;
+pub use own::look as own_addresses;
 pub use tcp::{Bounds, serve as serve_tcp};
 pub use udp::serve as serve_udp;
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use stdx::SharedClock;
 use stdx::clock::Instant;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -27,14 +31,39 @@ use crate::wire::{self, Query, Reply, rcode};
 
 /// Questions that wait for others' answers; more get SERVFAIL.
 const PENDING: usize = 4096;
+/// How long the host's addresses are believed to be what they were.
+const FRESH: Duration = Duration::from_secs(1);
 
 /// What both ways in share.
 pub struct Front {
     resolver: Resolver,
     allow: Arc<RwLock<Allow>>,
+    own: Own,
     metrics: Arc<Metrics>,
     clock: SharedClock,
     slots: Arc<Semaphore>,
+}
+
+/// Addresses of this host: of all, not only of that which its Node tells. They are looked at when somebody comes
+/// who is not known otherwise, and not every time.
+pub struct Own {
+    look: Box<dyn Fn() -> BTreeSet<IpAddr> + Send + Sync>,
+    known: Mutex<(Option<Instant>, BTreeSet<IpAddr>)>,
+}
+
+impl Own {
+    /// Addresses as `look` tells them.
+    pub fn new(look: impl Fn() -> BTreeSet<IpAddr> + Send + Sync + 'static) -> Self {
+        Self { look: Box::new(look), known: Mutex::default() }
+    }
+
+    fn has(&self, address: IpAddr, now: Instant) -> bool {
+        let mut known = self.known.lock();
+        if known.0.is_none_or(|at| now.since(at) >= FRESH) {
+            *known = (Some(now), (self.look)());
+        }
+        known.1.contains(&address)
+    }
 }
 
 /// What becomes of a message.
@@ -59,13 +88,18 @@ pub struct Later {
 
 impl Front {
     /// A server's inside.
-    pub fn new(resolver: Resolver, allow: Arc<RwLock<Allow>>, metrics: Arc<Metrics>, clock: SharedClock) -> Self {
-        Self { resolver, allow, metrics, clock, slots: Arc::new(Semaphore::new(PENDING)) }
+    pub fn new(
+        resolver: Resolver,
+        (allow, own): (Arc<RwLock<Allow>>, Own),
+        metrics: Arc<Metrics>,
+        clock: SharedClock,
+    ) -> Self {
+        Self { resolver, allow, own, metrics, clock, slots: Arc::new(Semaphore::new(PENDING)) }
     }
 
     /// True when whoever has that address may ask.
     pub fn is_allowed(&self, from: IpAddr) -> bool {
-        let allowed = self.allow.read().is_allowed(from);
+        let allowed = self.allow.read().is_allowed(from) || self.own.has(from.to_canonical(), self.clock.now());
         if !allowed {
             self.metrics.dropped(Dropped::Stranger);
         }

@@ -60,7 +60,7 @@ impl World {
         let zone = Arc::new(RwLock::new(zone));
         let synced = Arc::new(std::sync::atomic::AtomicBool::new(synced));
         let resolver = Resolver::new(zone.clone(), synced, counting(&stage, &[fake.address], &[], metrics.clone()));
-        let front = Arc::new(Front::new(resolver, Arc::default(), metrics, clock.clone()));
+        let front = Arc::new(Front::new(resolver, (Arc::default(), Own::new(BTreeSet::new)), metrics, clock.clone()));
         let udp = Arc::new(UdpSocket::bind("127.0.0.1:0").await.expect("a socket"));
         let tcp = TcpListener::bind("127.0.0.1:0").await.expect("a socket");
         let (at, tcp_at) = (udp.local_addr().expect("an address"), tcp.local_addr().expect("an address"));
