@@ -69,6 +69,8 @@ pub struct Metrics {
     hot: std::sync::Arc<Counts>,
     lookups: Lookups,
     asked: Histogram,
+    forwarded: Counter,
+    heard: Counter,
     down: Counter,
     broken: Counter,
     rejects: Counter,
@@ -140,6 +142,16 @@ impl Metrics {
                 &["proxy_name", "to", "rcode"],
                 &SECONDS,
             ),
+            forwarded: registry.counter(
+                "coredns_forward_requests_total",
+                "Counter of requests made per upstream.",
+                &["to"],
+            ),
+            heard: registry.counter(
+                "coredns_forward_responses_total",
+                "Counter of responses received per upstream.",
+                &["to", "rcode"],
+            ),
             down: registry.counter(
                 "coredns_proxy_healthcheck_failures_total",
                 "Counter of the number of failed healthchecks.",
@@ -201,7 +213,12 @@ impl Metrics {
 
     /// A server was asked; the code is empty when it gave no answer.
     pub fn asked(&self, to: SocketAddr, code: &str, took: Duration) {
-        self.asked.took(&["forward", &to.to_string(), code], took);
+        let to = to.to_string();
+        self.asked.took(&["forward", &to, code], took);
+        self.forwarded.inc(&[&to]);
+        if !code.is_empty() {
+            self.heard.inc(&[&to, code]);
+        }
     }
 
     /// A server counts as down.

@@ -273,6 +273,10 @@ async fn the_host_may_ask(world: &World) -> Result<()> {
         let length = clock.timeout(wait, socket.recv(&mut buffer)).await.context("no answer")??;
         Ok(read(&buffer[..length])?)
     };
+    let slice = format!("kube-dns-{}", world.field(&["nodes"], "/items/0/metadata/name").await?);
+    let slice = world.cluster.json(&["get", "-n", "kube-system", "endpointslice", &slice]).await?;
+    // Made, and ready once: whoever keeps it does not write it again and again.
+    ensure!(slice["metadata"]["generation"].as_i64().is_some_and(|n| n <= 2), "{slice}");
     let version = asked("dns-version.cluster.local", kind::TXT).await?;
     let text = version.answers.first().map(|record| &record.data);
     let Some(Data::Other { data, .. }) = text else { bail!("no version: {version:?}") };

@@ -25,9 +25,10 @@ const ROUNDS: usize = 100;
 /// A cluster without a node, whose DNS is asked on loopback.
 pub async fn run(clock: &SharedClock, quick: bool, figures: &mut Figures) -> Result<()> {
     let port = std::net::UdpSocket::bind("127.0.0.1:0")?.local_addr()?.port();
+    let secure = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
     let mut cluster = Cluster::prepare_server()?;
-    let port_flag = format!("--dns-port={port}");
-    cluster.up(&["--disable=kubelet,kube-proxy", "--node-ip=127.0.0.1", &port_flag]).await?;
+    let (port_flag, secure_flag) = (format!("--dns-port={port}"), format!("--secure-port={secure}"));
+    cluster.up(&["--disable=kubelet,kube-proxy", "--node-ip=127.0.0.1", &port_flag, &secure_flag]).await?;
     let (client, pid) = (super::client(&cluster, clock)?, cluster.pid().context("the cluster runs")?);
     let at = SocketAddr::from(([127, 0, 0, 1], port));
     let services = client.api::<Service>().namespace("default");
