@@ -41,6 +41,7 @@ pub fn clear(parent: &Path, binary: &Path) -> Result<()> {
     for folder in abandoned {
         eprintln!("a test was killed: what it left in {} is taken away", folder.display());
         end_processes(&folder)?;
+        crate::nodes::reset(binary, &folder)?;
         reset(binary, &folder).with_context(|| folder.display().to_string())?;
         mounted(&folder)?.into_iter().try_for_each(|path| reset::apply(&Step::Unmount(path)))?;
         std::fs::remove_dir_all(&folder)?;

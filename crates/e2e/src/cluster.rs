@@ -33,7 +33,7 @@ pub struct Cluster {
 
 /// The binary under test: the debug build beside the tests, or what `PINTLE` names.
 #[allow(clippy::disallowed_methods, reason = "the test binary is chosen from outside")]
-fn binary() -> Result<PathBuf> {
+pub fn binary() -> Result<PathBuf> {
     if let Ok(path) = std::env::var("PINTLE") {
         return Ok(path.into());
     }

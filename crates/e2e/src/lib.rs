@@ -16,6 +16,7 @@ pub mod collector;
 pub mod cri_proxy;
 pub mod leaks;
 pub mod manifests;
+pub mod nodes;
 pub mod registry;
 pub mod runtime;
 pub mod simulation;

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use cri::v1::{PodSandboxConfig, PodSandboxMetadata};
-use host::containerd::{self, Settings, Started};
+use e2e::runtime;
+use host::containerd::{self, Started};
 use host::layout::Layout;
 use host::process::ProcessId;
-use host::{cni, preflight, reset};
+use host::reset;
 use stdx::ClockExt;
 use stdx::clock::RealClock;
 
@@ -16,14 +17,8 @@ async fn a_sandbox_runs_on_a_runtime_of_our_own_and_leaves_nothing() -> Result<(
     let dir = tempfile::Builder::new().prefix("pintle-runtime-").tempdir()?;
     let layout = Layout::below(dir.path());
     let clock = RealClock::shared();
-    let plugins = cni::find_plugins(cni::PLUGIN_FOLDERS).map_err(|m| anyhow::anyhow!("missing plugins: {m:?}"))?;
-    let settings = Settings {
-        cni_plugins: plugins,
-        restrict_oom_score: containerd::lacks_resource_capability(),
-        runtime: preflight::oci_runtime("").context("an OCI runtime")?.to_owned(),
-    };
-    let range = "10.244.250.0/24".parse()?;
-    cni::write(&layout.cni_config(), &cni::render(range, &layout.cni_state()))?;
+    let settings = runtime::settings(&layout)?;
+    runtime::network(&layout, "10.244.250.0/24".parse()?)?;
     assert_eq!(containerd::ensure(&layout, &settings, &clock).await?, Started::New);
     assert_eq!(containerd::ensure(&layout, &settings, &clock).await?, Started::Adopted);
     containerd::import_pause(&layout).await?;

@@ -25,8 +25,10 @@ pub enum Mutation {
     SharedCgroup { path: PathBuf },
     /// An nftables table of ours: family and name.
     NftTable { family: String, name: String },
-    /// What the plugin for host ports makes in a family of addresses; whether the table is made for it, too.
-    PortMaps { family: String, table: bool },
+    /// Routes to other nodes' pods: all that carry this number of who made them.
+    Routes { protocol: u8 },
+    /// A link of ours that no pod takes with it.
+    Link { name: String },
     /// A mount point of ours.
     Mount { path: PathBuf },
     /// The context we merged into a user's kubeconfig.
@@ -125,7 +127,6 @@ fn same_target(a: &Mutation, b: &Mutation) -> bool {
             Mutation::Cgroup { path: b } | Mutation::SharedCgroup { path: b },
         ) => a == b,
         (Mutation::Entered { path: a, .. }, Mutation::Entered { path: b, .. }) => a == b,
-        (Mutation::PortMaps { family: a, .. }, Mutation::PortMaps { family: b, .. }) => a == b,
         (a, b) => a == b,
     }
 }

@@ -95,9 +95,14 @@ impl Layout {
         self.config.join("cni")
     }
 
-    /// Addresses that the host-local CNI plugin gave out.
+    /// What the CNI plugin remembers: attachments and their addresses.
     pub fn cni_state(&self) -> PathBuf {
         self.state.join("cni")
+    }
+
+    /// The CNI plugins that the runtime executes.
+    pub fn cni_plugins(&self) -> PathBuf {
+        self.cni_state().join("bin")
     }
 
     /// Where the CNI plugin asks whether a pod's network policies are in the kernel.

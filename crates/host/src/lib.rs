@@ -23,11 +23,11 @@
 
 pub mod cni;
 pub mod containerd;
+pub mod forwarding;
 pub mod image;
 pub mod journal;
 pub mod layout;
 pub mod pause;
-pub mod port_maps;
 pub mod preflight;
 pub mod process;
 pub mod reset;

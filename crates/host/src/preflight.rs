@@ -8,10 +8,13 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use net::nft;
+use net::rtnl::Rtnl;
+use net::rtnl::route::PROTOCOL;
 use stdx::SharedClock;
 
-use crate::cni;
+use crate::forwarding::{self, Dropping};
 use crate::routes::{self, Route};
+use crate::{cni, sysctl};
 
 /// One thing that is missing, and how to mend it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,8 +29,6 @@ pub struct Facts {
     pub is_root: bool,
     /// Programs that were looked for and not found.
     pub missing_programs: Vec<String>,
-    /// CNI plugins that no folder has.
-    pub missing_plugins: Vec<String>,
     /// Ports wanted for listening that another process has, with what for.
     pub ports_in_use: Vec<(SocketAddr, String)>,
     /// Why the kernel refuses a small nftables ruleset (checked without applying it).
@@ -40,13 +41,23 @@ pub struct Facts {
     pub runtime_silent: Option<(String, String)>,
     /// Addresses of the pod network that lead to somebody else's pods.
     pub foreign_routes: Vec<Route>,
+    /// Ranges of the cluster that overlap what is this host's or its networks': the flag that names the range,
+    /// the range, and what it overlaps.
+    pub overlaps: Vec<(&'static str, IpNet, String)>,
+    /// Firewalls that would drop packets of pods.
+    pub dropping: Vec<Dropping>,
+    /// Kernel settings that are to be changed and cannot be, and why.
+    pub fixed_settings: Vec<(&'static str, String)>,
+    /// Kinds of links that the kernel does not have.
+    pub missing_links: Vec<&'static str>,
+    /// How many files a process may have open at most, where that is too few.
+    pub few_files: Option<u64>,
 }
 
 /// What to look for.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
     pub programs: Vec<&'static str>,
-    pub plugin_folders: Vec<&'static str>,
     pub ports: Vec<(SocketAddr, String)>,
     /// The service proxy will run.
     pub nftables: bool,
@@ -56,7 +67,60 @@ pub struct Wanted {
     pub runtime_endpoint: Option<String>,
     /// The addresses that pods will get, and where the plugin that gives them out keeps its records.
     pub pod_network: Option<(IpNet, PathBuf)>,
+    /// The ranges of the cluster, with the flags that name them.
+    pub ranges: Vec<(&'static str, IpNet)>,
+    /// Kernel settings that are to be changed: names and values.
+    pub settings: Vec<(&'static str, &'static str)>,
 }
+
+/// Fewer open files than this let no runtime and no API server run.
+const FILES: u64 = 1024;
+
+/// Kinds of links that pods need.
+const LINKS: [&str; 1] = ["veth"];
+
+/// What of this host's addresses and routes a range of the cluster overlaps. Routes to single addresses are
+/// pods', which are looked at apart; those of ours are no others'.
+fn overlaps(ranges: &[(&'static str, IpNet)]) -> std::io::Result<Vec<(&'static str, IpNet, String)>> {
+    let rtnl = Rtnl::open()?;
+    let links = rtnl.links()?;
+    let name = |index: u32| links.iter().find(|l| l.index == index).map_or("", |l| l.name.as_str());
+    let mut taken = Vec::new();
+    for address in rtnl.addresses()?.iter().filter(|a| a.global && !is_ours(name(a.link))) {
+        taken.push((address.net.trunc(), format!("the address {} of {}", address.net, name(address.link))));
+    }
+    for route in rtnl.routes()? {
+        let single = route.destination.prefix_len() == route.destination.max_prefix_len();
+        if single || route.destination.prefix_len() == 0 || route.protocol == PROTOCOL || is_ours(name(route.link)) {
+            continue;
+        }
+        taken.push((route.destination, format!("the route to {} by {}", route.destination, name(route.link))));
+    }
+    Ok(judge_overlaps(ranges, &taken))
+}
+
+/// Pods' links, and the device to other nodes.
+fn is_ours(link: &str) -> bool {
+    link.starts_with("veth") || link == "pintle-vx"
+}
+
+fn judge_overlaps(ranges: &[(&'static str, IpNet)], taken: &[(IpNet, String)]) -> Vec<(&'static str, IpNet, String)> {
+    let overlap = |a: &IpNet, b: &IpNet| a.contains(&b.network()) || b.contains(&a.network());
+    let mut out: Vec<(&'static str, IpNet, String)> = Vec::new();
+    for (at, (flag, range)) in ranges.iter().enumerate() {
+        let other = ranges[..at].iter().find(|(_, o)| overlap(range, o));
+        let other = other.map(|(flag, other)| format!("the range {other} of {flag}"));
+        // An address is told before the route that comes with it.
+        let found = other.or_else(|| taken.iter().find(|(net, _)| overlap(range, net)).map(|(_, what)| what.clone()));
+        out.extend(found.map(|what| (*flag, *range, what)));
+    }
+    out
+}
+
+/// The flag that names where pods' addresses come from.
+pub const POD_RANGE: &str = "--cluster-cidr";
+/// And Services'.
+pub const SERVICE_RANGE: &str = "--service-cluster-ip-range";
 
 /// Every folder programs are looked for in: what PATH says and the system folders.
 fn find_program(name: &str, path: &str) -> Option<PathBuf> {
@@ -134,10 +198,6 @@ pub fn silent_runtime(endpoint: &str, why: &str) -> Problem {
 pub async fn look(wanted: &Wanted, path: &str, clock: &SharedClock) -> Facts {
     let missing_programs: Vec<String> =
         wanted.programs.iter().filter(|p| find_program(p, path).is_none()).map(ToString::to_string).collect();
-    let missing_plugins = match cni::find_plugins(&wanted.plugin_folders) {
-        Err(missing) if wanted.containers => missing.into_iter().map(str::to_owned).collect(),
-        _ => Vec::new(),
-    };
     let ports_in_use =
         wanted.ports.iter().filter(|(address, _)| std::net::TcpListener::bind(address).is_err()).cloned().collect();
     let is_root = rustix::process::geteuid().is_root();
@@ -153,12 +213,23 @@ pub async fn look(wanted: &Wanted, path: &str, clock: &SharedClock) -> Facts {
     // With records there are pods of our own, and one that is half gone may have a route without its record.
     let fresh = wanted.pod_network.as_ref().filter(|(_, state)| !state.join(cni::NETWORK).exists());
     let foreign_routes = fresh.map(|(range, state)| routes::foreign(*range, state)).unwrap_or_default();
+    let of_pods = wanted.ranges.iter().filter(|(flag, _)| *flag == POD_RANGE).map(|(_, range)| *range);
+    let missing_links = match Rtnl::open() {
+        Ok(rtnl) if is_root && wanted.containers => {
+            LINKS.into_iter().filter(|kind| matches!(rtnl.knows_kind(kind), Ok(false))).collect()
+        }
+        _ => Vec::new(),
+    };
     Facts {
         is_root,
+        overlaps: overlaps(&wanted.ranges).unwrap_or_default(),
+        dropping: if is_root { forwarding::look(&of_pods.collect::<Vec<_>>()) } else { Vec::new() },
+        fixed_settings: if is_root { sysctl::fixed(&wanted.settings) } else { Vec::new() },
+        missing_links,
+        few_files: rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum.filter(|most| *most < FILES),
         runtime_silent,
         foreign_routes,
         missing_programs,
-        missing_plugins,
         ports_in_use,
         nftables_refused,
         overlay: overlay || !wanted.containers,
@@ -193,10 +264,6 @@ pub fn judge(facts: &Facts) -> Vec<Problem> {
     for program in &facts.missing_programs {
         add(format!("{program} is not installed"), format!("apt-get install {}", package(program)));
     }
-    if !facts.missing_plugins.is_empty() {
-        let list = facts.missing_plugins.join(", ");
-        add(format!("CNI plugins are missing: {list}"), "apt-get install containernetworking-plugins".into());
-    }
     for (address, what) in &facts.ports_in_use {
         add(
             format!("{address} is in use; the {what} needs it"),
@@ -229,6 +296,33 @@ pub fn judge(facts: &Facts) -> Vec<Problem> {
                  them (ip link delete {}), or choose another network with --cluster-cidr",
                 route.link
             ),
+        );
+    }
+    for (flag, range, what) in &facts.overlaps {
+        add(
+            format!("the range {range} of {flag} overlaps {what}: whatever is there could not be reached"),
+            format!("choose another range with {flag}"),
+        );
+    }
+    for Dropping { chain, mend } in &facts.dropping {
+        add(format!("{chain} drops what it does not name, and so what pods send"), mend.clone());
+    }
+    for (name, why) in &facts.fixed_settings {
+        add(
+            format!("the kernel setting {name} is to be changed and cannot be: {why}"),
+            "mount /proc/sys writable (a container needs --privileged), or set it before".into(),
+        );
+    }
+    for kind in &facts.missing_links {
+        add(
+            format!("the kernel has no {kind} links, by which pods reach the network"),
+            format!("modprobe {kind}, or use a kernel with CONFIG_{}", kind.to_uppercase()),
+        );
+    }
+    if let Some(most) = facts.few_files {
+        add(
+            format!("a process may have {most} files open at most, which is too few"),
+            format!("raise the limit (ulimit -n {FILES}, LimitNOFILE= of systemd)"),
         );
     }
     if !facts.overlay {
@@ -266,7 +360,6 @@ mod tests {
         let bad = Facts {
             is_root: false,
             missing_programs: vec!["nft".into()],
-            missing_plugins: vec!["ptp".into()],
             ports_in_use: vec![(address, "API server".into())],
             nftables_refused: Some("Operation not supported".into()),
             overlay: false,
@@ -276,15 +369,45 @@ mod tests {
                 Route { link: "veth1".into(), address: [10, 244, 0, 2].into() },
                 Route { link: "veth2".into(), address: [10, 244, 0, 3].into() },
             ],
+            overlaps: vec![(POD_RANGE, range("10.0.0.0/8"), "the address 10.0.0.5/24 of eth0".into())],
+            dropping: vec![Dropping { chain: "the chain FORWARD".into(), mend: "nft insert rule".into() }],
+            fixed_settings: vec![("net.ipv4.ip_forward", "Read-only file system".into())],
+            missing_links: vec!["veth"],
+            few_files: Some(256),
         };
         let problems = judge(&bad);
-        assert_eq!(problems.len(), 9);
-        assert!(problems[6].what.starts_with("the link veth1 has 10.244.0.2 (and 1 more), which is"), "{problems:?}");
-        assert!(problems[6].mend.contains("ip link delete veth1"), "{problems:?}");
+        assert_eq!(problems.len(), 13);
+        assert!(problems[5].what.starts_with("the link veth1 has 10.244.0.2 (and 1 more), which is"), "{problems:?}");
+        assert!(problems[5].mend.contains("ip link delete veth1"), "{problems:?}");
         assert_eq!(problems[1].mend, "apt-get install nftables");
-        assert_eq!(problems[3].what, "127.0.0.1:6443 is in use; the API server needs it");
+        assert_eq!(problems[2].what, "127.0.0.1:6443 is in use; the API server needs it");
+        assert_eq!(problems[6].mend, "choose another range with --cluster-cidr");
         let silent = "the container runtime unix:///x.sock does not answer: there is no socket /x.sock";
-        assert_eq!(problems[5].what, silent);
+        assert_eq!(problems[4].what, silent);
+    }
+
+    fn range(text: &str) -> IpNet {
+        text.parse().expect("a range")
+    }
+
+    #[test]
+    fn ranges_that_are_somebodys_are_found() {
+        let taken = [
+            (range("192.168.1.0/24"), "the address 192.168.1.5/24 of eth0".to_owned()),
+            (range("10.96.7.0/24"), "the route to 10.96.7.0/24 by tun0".to_owned()),
+        ];
+        let of = |pods: &str, services: &str| {
+            let found = judge_overlaps(&[(POD_RANGE, range(pods)), (SERVICE_RANGE, range(services))], &taken);
+            found.into_iter().map(|(flag, _, what)| format!("{flag}: {what}")).collect::<Vec<_>>()
+        };
+        assert_eq!(of("10.244.0.0/16", "10.97.0.0/16"), [""; 0]);
+        assert_eq!(of("192.168.0.0/16", "10.97.0.0/16"), ["--cluster-cidr: the address 192.168.1.5/24 of eth0"]);
+        assert_eq!(
+            of("10.244.0.0/16", "10.96.0.0/12"),
+            ["--service-cluster-ip-range: the route to 10.96.7.0/24 by tun0"]
+        );
+        let both = of("10.244.0.0/16", "10.244.8.0/24");
+        assert_eq!(both, ["--service-cluster-ip-range: the range 10.244.0.0/16 of --cluster-cidr"]);
     }
 
     #[tokio::test]

@@ -7,10 +7,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use net::nft;
+use net::rtnl::{self, Rtnl};
 
 use crate::journal::Mutation;
 use crate::layout::{Layout, is_owned};
-use crate::port_maps::Family;
 use crate::sysctl;
 
 /// One step of a reset.
@@ -21,10 +21,12 @@ pub enum Step {
         family: String,
         name: String,
     },
-    /// The chains of the plugin for host ports, unless a pod has one; and the table, if that was made for them.
-    RemovePortMaps {
-        family: String,
-        table: bool,
+    /// Every route that says it was made by this number.
+    DeleteRoutes {
+        protocol: u8,
+    },
+    DeleteLink {
+        name: String,
     },
     RemoveCgroup(PathBuf),
     /// Only the pods below it that nothing runs in.
@@ -114,9 +116,8 @@ pub fn plan(entries: &[Mutation], layout: &Layout, seen: &Seen) -> Plan {
             Mutation::NftTable { family, name } => {
                 plan.steps.push(Step::DeleteTable { family: family.clone(), name: name.clone() });
             }
-            Mutation::PortMaps { family, table } => {
-                plan.steps.push(Step::RemovePortMaps { family: family.clone(), table: *table });
-            }
+            Mutation::Routes { protocol } => plan.steps.push(Step::DeleteRoutes { protocol: *protocol }),
+            Mutation::Link { name } => plan.steps.push(Step::DeleteLink { name: name.clone() }),
             Mutation::Cgroup { path } => plan.steps.push(Step::RemoveCgroup(path.clone())),
             Mutation::SharedCgroup { path } => plan.steps.push(Step::SweepCgroup(path.clone())),
             Mutation::Sysctl { name, old } => {
@@ -185,10 +186,17 @@ pub fn apply(step: &Step) -> io::Result<()> {
             let rules = format!("table {family} {name}\ndelete table {family} {name}\n");
             nft::run(&rules, nft::Mode::Apply).map_err(io::Error::other)
         }
-        Step::RemovePortMaps { family, table } => match Family::named(family) {
-            Some(family) => family.remove(*table),
-            None => Err(io::Error::other(format!("{family} is no family of addresses"))),
-        },
+        Step::DeleteRoutes { protocol } => {
+            let rtnl = Rtnl::open()?;
+            for route in rtnl.routes()?.iter().filter(|route| route.protocol == *protocol) {
+                match rtnl.delete_route(route) {
+                    Err(error) if !rtnl::is_gone(&error) => return Err(error),
+                    _ => {}
+                }
+            }
+            Ok(())
+        }
+        Step::DeleteLink { name } => Rtnl::open()?.delete_link(name).map(drop),
         Step::RemoveCgroup(path) => below_hierarchies(path)?.iter().try_for_each(|p| gone(remove_cgroup(p))),
         Step::SweepCgroup(path) => below_hierarchies(path)?.iter().try_for_each(|p| gone(sweep_cgroup(p))),
         Step::RestoreSysctl { name, old } => gone(sysctl::restore(name, old)),
@@ -258,7 +266,8 @@ mod tests {
             Mutation::Folder { path: "/var/lib/pintle".into() },
             Mutation::Sysctl { name: "net.ipv4.ip_forward".into(), old: "0".into() },
             Mutation::NftTable { family: "ip".into(), name: "pintle-proxy".into() },
-            Mutation::PortMaps { family: "ip".into(), table: true },
+            Mutation::Routes { protocol: 80 },
+            Mutation::Link { name: "pintle-vx".into() },
         ];
         let seen = seen(
             &["/", "/var/lib/pintle/kubelet/a", "/var/lib/pintle/kubelet/a/b", "/home"],
@@ -270,7 +279,8 @@ mod tests {
             [
                 Step::Unmount("/var/lib/pintle/kubelet/a/b".into()),
                 Step::Unmount("/var/lib/pintle/kubelet/a".into()),
-                Step::RemovePortMaps { family: "ip".into(), table: true },
+                Step::DeleteLink { name: "pintle-vx".into() },
+                Step::DeleteRoutes { protocol: 80 },
                 Step::DeleteTable { family: "ip".into(), name: "pintle-proxy".into() },
                 Step::RestoreSysctl { name: "net.ipv4.ip_forward".into(), old: "0".into() },
                 Step::Remove("/var/lib/pintle/kubelet".into()),

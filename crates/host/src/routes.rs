@@ -1,4 +1,4 @@
-//! Routes to single addresses: each is a pod's (the `ptp` plugin makes one per pod), whoever's pod it is.
+//! Routes to single addresses: each is a pod's (CNI plugins without a bridge make one per pod), whoever's pod it is.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -21,10 +21,13 @@ pub fn within(range: IpNet) -> Vec<Route> {
     found
 }
 
-/// Those of them that the host-local plugin with its records in `state` gave to no pod of ours.
+/// Those of them that the CNI plugin with its records in `state` gave to no pod of ours.
 pub fn foreign(range: IpNet, state: &Path) -> Vec<Route> {
-    let records = state.join(crate::cni::NETWORK);
-    within(range).into_iter().filter(|route| !records.join(route.address.to_string()).exists()).collect()
+    let records = state.join(crate::cni::NETWORK).join("addresses");
+    within(range)
+        .into_iter()
+        .filter(|route| records.join(route.address.to_string()).symlink_metadata().is_err())
+        .collect()
 }
 
 /// Reads `/proc/net/route` and `/proc/net/ipv6_route`.

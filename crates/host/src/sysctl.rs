@@ -31,6 +31,18 @@ pub fn set(journal: &mut Journal, name: &str, value: &str) -> io::Result<()> {
     fs::write(path(name), value)
 }
 
+/// Those of `wanted` that are not as they should be and cannot be changed, and why. Nothing is changed.
+pub fn fixed(wanted: &[(&'static str, &'static str)]) -> Vec<(&'static str, String)> {
+    let is_right = |name: &str, value: &str| get(name).is_ok_and(|found| found == value);
+    let wrong = wanted.iter().filter(|(name, value)| !is_right(name, value));
+    wrong
+        .filter_map(|(name, _)| {
+            let error = fs::OpenOptions::new().write(true).open(path(name)).err()?;
+            Some((*name, error.to_string()))
+        })
+        .collect()
+}
+
 /// Puts a value back; used by `reset`.
 pub fn restore(name: &str, old: &str) -> io::Result<()> {
     fs::write(path(name), old)

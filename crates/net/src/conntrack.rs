@@ -67,7 +67,11 @@ fn number(family: Family) -> u8 {
     }
 }
 
-fn remove_udp(family: Family, is_stale: &dyn Fn(&Entry) -> bool) -> io::Result<usize> {
+/// Removes the UDP connections of one family that `is_stale` names, and waits for it; answers how many.
+///
+/// # Errors
+/// When the kernel does not tell of connections, or keeps one.
+pub fn remove_udp(family: Family, is_stale: &dyn Fn(&Entry) -> bool) -> io::Result<usize> {
     let socket = Socket::open()?;
     let mut stale = Vec::new();
     socket.send(&request(SUBSYSTEM, GET, DUMP, number(family), &[]))?;

@@ -9,6 +9,9 @@
 //!
 //! Every owner (service proxy, egress) has one table of its own and touches no other.
 //!
+//! Links, addresses, routes and neighbours are made by [`rtnl`], also in other network namespaces
+//! ([`namespace`]).
+//!
 //! Of what the kernel says by itself two things are heard: who changes our tables ([`monitor`]), and
 //! which connections it translates ([`conntrack`]).
 //!
@@ -21,6 +24,8 @@ pub mod conntrack;
 pub mod egress;
 pub mod iptables;
 pub mod monitor;
+pub mod namespace;
 pub mod netlink;
 pub mod nft;
+pub mod rtnl;
 pub mod ruleset;

@@ -136,6 +136,21 @@ pub fn run(transaction: &str, mode: Mode) -> Result<(), Error> {
     judge(&child.wait_with_output()?)
 }
 
+/// Runs one transaction whole or not at all, also when this process is killed meanwhile, and holds `lock` until
+/// it is over, for this process and for `nft` itself, whoever ends first.
+pub fn run_locked(transaction: &str, lock: std::fs::File) -> Result<(), Error> {
+    use std::io::{Seek, Write};
+    // All of the text is there before anybody reads it: a pipe that breaks would be half a transaction.
+    let memory = rustix::fs::memfd_create("nft", rustix::fs::MemfdFlags::CLOEXEC).map_err(std::io::Error::from)?;
+    let mut text = std::fs::File::from(memory);
+    text.write_all(transaction.as_bytes())?;
+    text.rewind()?;
+    let mut command = std::process::Command::new("nft");
+    // It says nothing there: an open file is what holds a lock.
+    command.args(["-f", "-"]).stdin(text).stdout(lock).stderr(Stdio::piped());
+    judge(&command.spawn()?.wait_with_output()?)
+}
+
 pub(crate) fn judge(output: &std::process::Output) -> Result<(), Error> {
     if output.status.success() {
         return Ok(());

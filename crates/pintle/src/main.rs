@@ -45,11 +45,15 @@ enum Command {
     Proxy(commands::kube_proxy::KubeProxy),
     Dns(Box<commands::dns::Dns>),
     NetworkPolicy(commands::network_policy::NetworkPolicy),
+    Network(commands::network::Network),
     /// Print the version.
     Version,
 }
 
 fn main() -> std::process::ExitCode {
+    if let Some(code) = plugin() {
+        return code;
+    }
     let cli = Cli::parse();
     raise_descriptors();
     match run(cli.command) {
@@ -59,6 +63,18 @@ fn main() -> std::process::ExitCode {
             std::process::ExitCode::FAILURE
         }
     }
+}
+
+/// The answer to the container runtime, when it executes this program under a plugin's name. A pod's start
+/// waits for it: nothing else has begun.
+#[allow(clippy::disallowed_methods, reason = "a plugin's call is in its environment")]
+fn plugin() -> Option<std::process::ExitCode> {
+    let called = std::env::args_os().next()?;
+    let name = std::path::Path::new(&called).file_name()?.to_str()?;
+    let name = cni::NAMES.into_iter().find(|plugin| *plugin == name)?;
+    let now = u64::try_from(RealClock::shared().wall().as_nanosecond()).unwrap_or_default();
+    let variable = |variable: &str| std::env::var(variable).ok();
+    Some(cni::run(name, variable, std::io::stdin().lock(), &mut std::io::stdout().lock(), now).into())
 }
 
 /// As many descriptors as this process may have: a shell gives programs 1024 unless they ask for more, and a
@@ -97,6 +113,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Proxy(args) => runtime()?.block_on(commands::kube_proxy::run(args, clock)),
         Command::Dns(args) => runtime()?.block_on(commands::dns::run(*args, clock)),
         Command::NetworkPolicy(args) => runtime()?.block_on(commands::network_policy::run(args, clock)),
+        Command::Network(args) => runtime()?.block_on(commands::network::run(args, clock)),
         Command::Version => {
             println!("{VERSION}");
             Ok(())

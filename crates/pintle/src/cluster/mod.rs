@@ -6,6 +6,7 @@ pub mod kubeconfigs;
 pub mod listening;
 pub mod next;
 pub mod node_ready;
+pub mod pod_network;
 pub mod preflight;
 pub mod run;
 pub mod snapshots;

@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use anyhow::{Result, bail};
-use host::cni::PLUGIN_FOLDERS;
-use host::preflight::{Problem, Wanted, ask_runtime, judge, look, silent_runtime};
+use host::preflight::{POD_RANGE, Problem, SERVICE_RANGE, Wanted, ask_runtime, judge, look, silent_runtime};
+use host::sysctl;
 use stdx::SharedClock;
 
 use crate::commands::up::{Component, Up};
@@ -33,17 +33,18 @@ pub fn check(args: &Up, clock: &SharedClock) -> Result<()> {
     if node {
         ports.push((SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), KUBELET_PORT), "kubelet".to_owned()));
     }
-    let plugin_folders = if own_runtime { PLUGIN_FOLDERS.to_vec() } else { Vec::new() };
     let runtime_endpoint = args.container_runtime_endpoint.clone().filter(|_| node);
     let pod_network = own_runtime.then(|| (super::run::first_range(args), args.roots.layout().cni_state()));
+    let ranges = vec![(POD_RANGE, args.cluster_cidr), (SERVICE_RANGE, args.service_cluster_ip_range)];
     let wanted = Wanted {
         programs,
-        plugin_folders,
         ports,
         nftables: rules,
         containers: own_runtime,
         runtime_endpoint,
         pod_network,
+        ranges: if node { ranges } else { Vec::new() },
+        settings: if proxy { sysctl::NEEDED.to_vec() } else { Vec::new() },
     };
     // No further thread: this process may only be there to start another one.
     let asking = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

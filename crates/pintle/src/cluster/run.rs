@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use apiserver::authn::request_header::Headers;
 use apiserver::authn::service_account;
 use apiserver::bootstrap::authentication;
@@ -24,7 +24,7 @@ use host::containerd::{self, Started};
 use host::journal::{Journal, Mutation};
 use host::layout::Layout;
 use host::process::ProcessId;
-use host::{cni, port_maps, preflight, reset, supervisor, sysctl};
+use host::{preflight, reset, supervisor, sysctl};
 use kinds::kind::ClusterOptions;
 use net::conntrack::Conntrack;
 use net::iptables::Tools;
@@ -42,7 +42,7 @@ use crate::VERSION;
 use crate::cluster::identities::{self, Identities};
 use crate::cluster::kubeconfigs::Kubeconfigs;
 use crate::cluster::preflight::{KUBELET_PORT, check, path};
-use crate::cluster::{address, listening, next, node_ready, snapshots};
+use crate::cluster::{address, listening, next, node_ready, pod_network, snapshots};
 use crate::commands::up::{Component, IMAGES_STAY, READY, Up};
 use crate::logging::{self, FromFile};
 use crate::progress::Progress;
@@ -180,6 +180,9 @@ impl Cluster {
         }
         if cluster.args.has(Component::Dns) {
             cluster.start_dns(node, &node_name, node_ip)?;
+        }
+        if cluster.args.has(Component::Network) && cluster.args.has(Component::Kubelet) {
+            cluster.start_network(node, &node_name, &mut journal)?;
         }
         Ok(cluster)
     }
@@ -360,11 +363,33 @@ impl Cluster {
             kernel: Arc::new(Nft::new(self.clock.clone())),
             registry: self.server.metrics.registry.clone(),
             gate: Some(self.layout.policy_socket()),
-            records: Arc::new(Vec::new),
+            records: {
+                let layout = self.layout.clone();
+                Arc::new(move || pod_network::records(&layout))
+            },
         };
         let (clock, rng, stage) = (self.clock.clone(), self.rng.clone(), self.components.clone());
         let task = node.spawn(async move { policy::run(client, clock, rng, options, &stage).await });
         self.components.spawn(async move { ended("network-policy", task.await) });
+        Ok(())
+    }
+
+    /// Routes to the pods of nodes that join this cluster.
+    fn start_network(&self, node: &Handle, name: &str, journal: &mut Journal) -> Result<()> {
+        pod_network::record_routes(journal)?;
+        // Who may read Services and Nodes may read Nodes.
+        let client = self.client(identities::component("system:kube-proxy"), "network");
+        let layout = self.layout.clone();
+        let own: network::Tell = Arc::new(move |own| pod_network::told(&layout, &layout.cni_config(), own));
+        let options = network::Options {
+            node_name: name.to_owned(),
+            mode: network::Mode::Auto,
+            // Another runtime has a network of its own.
+            own: self.args.container_runtime_endpoint.is_none().then_some(own),
+        };
+        let (clock, rng, stage) = (self.clock.clone(), self.rng.clone(), self.components.clone());
+        let task = node.spawn(async move { network::run(client, clock, rng, options, &stage).await });
+        self.components.spawn(async move { ended("network", task.await) });
         Ok(())
     }
 
@@ -479,12 +504,7 @@ fn prepare_host(layout: &Layout, args: &Up) -> Result<Journal> {
         let shared = reset::below_hierarchies(&path)?.iter().any(|p| p.exists());
         journal.record(if shared { Mutation::SharedCgroup { path } } else { Mutation::Cgroup { path } })?;
         if args.container_runtime_endpoint.is_none() {
-            if !journal.entries().iter().any(|entry| matches!(entry, Mutation::PortMaps { .. })) {
-                for (family, has_table) in port_maps::untouched().context("the rules of host ports")? {
-                    journal.record(Mutation::PortMaps { family: family.name.into(), table: !has_table })?;
-                }
-            }
-            cni::write(&layout.cni_config(), &cni::render(first_range(args), &layout.cni_state()))?;
+            pod_network::prepare(layout, first_range(args), &mut journal)?;
         }
     }
     if args.has(Component::Proxy) {
@@ -504,19 +524,16 @@ pub(super) fn first_range(args: &Up) -> ipnet::IpNet {
 }
 
 async fn start_runtime(layout: &Layout, args: &Up, clock: &SharedClock) -> Result<Started> {
-    let plugins = match cni::find_plugins(cni::PLUGIN_FOLDERS) {
-        Ok(folder) => folder,
-        Err(missing) => bail!("CNI plugins are missing: {}", missing.join(", ")),
-    };
     let runtime = preflight::oci_runtime(&path()).context("neither crun nor runc is installed")?;
     let settings = containerd::Settings {
-        cni_plugins: plugins,
+        cni_plugins: layout.cni_plugins(),
         restrict_oom_score: containerd::lacks_resource_capability(),
         runtime: runtime.to_owned(),
     };
     tracing::debug!(?settings, range = %first_range(args), "container runtime");
     let started = containerd::ensure(layout, &settings, clock).await?;
     containerd::import_pause(layout).await?;
+    pod_network::collect(layout, clock).await;
     Ok(started)
 }
 

@@ -9,6 +9,7 @@ pub mod kube_controller_manager;
 pub mod kube_proxy;
 pub mod kube_scheduler;
 pub mod kubelet;
+pub mod network;
 pub mod network_policy;
 pub mod reset;
 pub mod serving;

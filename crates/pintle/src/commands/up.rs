@@ -38,6 +38,9 @@ pub enum Component {
     /// Of this node's pods: without the kubelet it does not run either.
     #[value(name = "network-policy")]
     Policy,
+    /// Routes to the pods of other nodes.
+    #[value(name = "network")]
+    Network,
 }
 
 /// Start a cluster on this machine.

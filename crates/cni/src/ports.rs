@@ -1,0 +1,160 @@
+//! Ports of the host that lead to pods: all of them as two nftables tables of the plugin's own, written anew
+//! from the records each time, so that no call can leave half of them.
+//!
+//! ```text
+//!  to an address of this host ─► ports ─► map address . protocol . port ─► pod's address . port
+//!                                    └──► map protocol . port ───────────► pod's address . port
+//!  from 127.0.0.1, or from the pod to itself ─► masquerade
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use net::nft;
+use net::rtnl::Rtnl;
+use net::ruleset::{Chain, Family, Ruleset, Set};
+
+use crate::error::{Error, INPUT_OUTPUT};
+use crate::records::{Record, Records};
+
+/// The tables' name.
+pub const TABLE: &str = "pintle-hostports";
+
+/// The table of one family; `None` where no pod has a port. The later record has a port that two have.
+pub fn render(family: Family, records: &[Record]) -> Option<Ruleset> {
+    let v4 = family == Family::Ip;
+    let mut sorted: Vec<&Record> = records.iter().collect();
+    sorted.sort_by_key(|r| (r.made, &r.container_id));
+    let (mut any, mut only, mut own) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+    for record in sorted {
+        let Some(pod) = record.addresses.iter().find(|a| a.is_ipv4() == v4) else { continue };
+        for port in record.ports.iter().filter(|p| p.is_of(v4)) {
+            let key = format!("{} . {}", port.protocol, port.host_port);
+            let to = format!("{pod} . {}", port.container_port);
+            match port.only_at() {
+                Some(address) => only.insert(format!("{address} . {key}"), to),
+                None => any.insert(key, to),
+            };
+            own.insert(format!("{pod} . {pod}"), String::new());
+        }
+    }
+    if own.is_empty() {
+        return None;
+    }
+    let (word, kind) = if v4 { ("ip", "ipv4_addr") } else { ("ip6", "ipv6_addr") };
+    let mut out = Ruleset::new(family, TABLE);
+    let mut set = |name: &str, keyword, declaration: String, elements| {
+        out.sets.insert(name.into(), Set { keyword, declaration, elements });
+    };
+    set("any", "map", format!("type inet_proto . inet_service : {kind} . inet_service"), any);
+    set("only", "map", format!("type {kind} . inet_proto . inet_service : {kind} . inet_service"), only);
+    set("own", "set", format!("type {kind} . {kind}"), own);
+    let mut chain = |name: &str, hook: &str, rules: &[&str]| {
+        let rules = rules.iter().map(ToString::to_string).collect();
+        out.chains.insert(name.into(), Chain { hook: hook.into(), rules });
+    };
+    let only = format!("dnat {word} addr . port to {word} daddr . meta l4proto . th dport map @only");
+    let any = format!("dnat {word} addr . port to meta l4proto . th dport map @any");
+    chain("ports", "", &[&only, &any]);
+    let local = ["fib daddr type local jump ports"];
+    chain("prerouting", "type nat hook prerouting priority -101", &local);
+    chain("output", "type nat hook output priority -101", &local);
+    let own = format!("{word} saddr . {word} daddr @own masquerade");
+    let mut masquerade = vec![own.as_str()];
+    if v4 {
+        masquerade.insert(0, "ip saddr 127.0.0.0/8 oifname != \"lo\" ct status dnat masquerade");
+        // Links of pods with ports take answers to 127.0.0.1; nothing else may come to it that way.
+        chain("guard", "type filter hook prerouting priority -300", &["iifname \"veth*\" ip daddr 127.0.0.0/8 drop"]);
+        chain("postrouting", "type nat hook postrouting priority 99", &masquerade);
+    } else {
+        chain("postrouting", "type nat hook postrouting priority 99", &masquerade);
+    }
+    Some(out)
+}
+
+/// The transaction that makes the kernel's rules those of all records.
+pub fn transaction(records: &[Record]) -> String {
+    [Family::Ip, Family::Ip6]
+        .map(|family| match render(family, records) {
+            Some(rules) => rules.load(),
+            None => Ruleset::new(family, TABLE).remove(),
+        })
+        .concat()
+}
+
+/// Writes the rules of all records to the kernel; one call at a time.
+///
+/// # Errors
+/// When the disk or the kernel refuses.
+pub fn sync(records: &Records) -> Result<(), Error> {
+    let lock = records.hold_ports().map_err(Error::io("the lock of host ports"))?;
+    let all = records.all().map_err(Error::io("the records"))?;
+    nft::run_locked(&transaction(&all), lock).map_err(|error| Error {
+        code: INPUT_OUTPUT,
+        message: "the rules of host ports".into(),
+        details: error.to_string(),
+    })
+}
+
+/// Ends what the kernel still translates of UDP by rules that are no longer: to others than the pods that have
+/// these ports now.
+pub fn forget_udp(record: &Record, is_gone: bool) -> std::io::Result<()> {
+    let ports: BTreeSet<u16> = record.ports.iter().filter(|p| p.protocol == "udp").map(|p| p.host_port).collect();
+    if ports.is_empty() {
+        return Ok(());
+    }
+    let local: BTreeSet<IpAddr> = Rtnl::open()?.addresses()?.into_iter().map(|a| a.net.addr()).collect();
+    for family in [Family::Ip, Family::Ip6] {
+        let v4 = family == Family::Ip;
+        let pod = record.addresses.iter().find(|a| a.is_ipv4() == v4);
+        net::conntrack::remove_udp(family, &|entry| {
+            let (to, by) = (entry.destination, entry.answers.ip());
+            ports.contains(&to.port()) && local.contains(&to.ip()) && (pod == Some(&by)) == is_gone
+        })?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::PortMapping;
+
+    fn record(name: &str, made: u64, address: &str, ports: &[(u16, &str, &str)]) -> Record {
+        let ports = ports.iter().map(|(port, protocol, host_ip)| PortMapping {
+            host_port: *port,
+            container_port: 80,
+            protocol: (*protocol).into(),
+            host_ip: (*host_ip).into(),
+        });
+        Record {
+            container_id: name.into(),
+            made,
+            addresses: vec![address.parse().expect("an address")],
+            ports: ports.collect(),
+            ..Record::default()
+        }
+    }
+
+    #[test]
+    fn ports_lead_to_pods_and_the_later_one_has_them() {
+        let records = [
+            record("b", 2, "10.244.0.5", &[(8080, "tcp", ""), (53, "udp", "192.0.2.1"), (9, "sctp", "::")]),
+            record("a", 1, "10.244.0.4", &[(8080, "tcp", "0.0.0.0"), (8081, "tcp", "")]),
+            record("c", 3, "fd00::6", &[(8080, "tcp", ""), (1, "tcp", "192.0.2.1")]),
+            record("d", 3, "10.244.0.9", &[]),
+        ];
+        let rules = render(Family::Ip, &records).expect("rules");
+        let elements = |name: &str| {
+            rules.sets[name].elements.iter().map(|(k, v)| format!("{k} : {v}")).collect::<Vec<_>>().join(", ")
+        };
+        assert_eq!(elements("any"), "tcp . 8080 : 10.244.0.5 . 80, tcp . 8081 : 10.244.0.4 . 80");
+        assert_eq!(elements("only"), "192.0.2.1 . udp . 53 : 10.244.0.5 . 80");
+        let rules = render(Family::Ip6, &records).expect("rules");
+        assert_eq!(rules.sets["any"].elements["tcp . 8080"], "fd00::6 . 80");
+        assert!(rules.sets["only"].elements.is_empty() && !rules.chains.contains_key("guard"));
+        assert_eq!(render(Family::Ip, &records[3..]), None);
+        let none = transaction(&[]);
+        assert!(!none.contains('{') && none.contains("delete table ip6 pintle-hostports"), "{none}");
+    }
+}
