@@ -26,7 +26,8 @@ pub fn check(args: &Up, clock: &SharedClock) -> Result<()> {
     if own_runtime {
         programs.extend(["containerd", "ctr", "setsid", "runc"]);
     }
-    if rules {
+    // Ports of the host are rules, too.
+    if rules || own_runtime {
         programs.push("nft");
     }
     let mut ports = vec![(SocketAddr::new(args.bind_address, args.secure_port), "API server".to_owned())];
@@ -44,7 +45,7 @@ pub fn check(args: &Up, clock: &SharedClock) -> Result<()> {
         runtime_endpoint,
         pod_network,
         ranges: if node { ranges } else { Vec::new() },
-        settings: if proxy { sysctl::NEEDED.to_vec() } else { Vec::new() },
+        settings: if args.has(Component::Proxy) { sysctl::NEEDED.to_vec() } else { Vec::new() },
     };
     // No further thread: this process may only be there to start another one.
     let asking = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
