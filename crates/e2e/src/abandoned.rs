@@ -55,7 +55,7 @@ pub fn clear(parent: &Path, binary: &Path) -> Result<()> {
 }
 
 /// Folders of tests of this user that are gone.
-fn abandoned(parent: &Path) -> Result<Vec<PathBuf>> {
+pub fn abandoned(parent: &Path) -> Result<Vec<PathBuf>> {
     let own = std::fs::metadata("/proc/self")?.uid();
     let mut found = Vec::new();
     for entry in std::fs::read_dir(parent)?.flatten() {

@@ -37,7 +37,7 @@ const PREFIX: &str = "pintle-e2e";
 /// The host's address on the bridge, where the API server is.
 const HOST: Ipv4Addr = Ipv4Addr::new(10, 88, 0, 254);
 /// The port of the API server.
-const PORT: u16 = 6443;
+const PORT: u16 = 7443;
 /// Where the nodes' own ranges come from.
 pub const PODS: &str = "10.244.0.0/16";
 
@@ -122,7 +122,12 @@ impl Nodes {
     /// `images` can be used in pods by their names.
     pub async fn start(flags: &[&str], specs: &[Spec], images: &[(&str, Image)]) -> Result<Self> {
         crate::cluster::guard().await?;
-        let mut cluster = Cluster::prepare()?;
+        // Everything of the nodes is in namespaces of their own: clusters of the host may be beside them.
+        let mut cluster = Cluster::prepare_server()?;
+        let parent = cluster.root().parent().context("a folder of folders")?;
+        for folder in abandoned::abandoned(parent)?.iter().filter(|folder| folder.join("nodes").is_dir()) {
+            reset(cluster.binary(), folder)?;
+        }
         clear()?;
         let mut archives = Vec::new();
         for (at, (_, image)) in images.iter().enumerate() {
@@ -133,7 +138,8 @@ impl Nodes {
         build_networks()?;
         let address = format!("--node-ip={HOST}");
         let bind = format!("--bind-address={HOST}");
-        let usual = ["--disable=kubelet,kube-proxy", &address, &bind];
+        let port = format!("--secure-port={PORT}");
+        let usual = ["--disable=kubelet,kube-proxy,dns", &address, &bind, &port];
         let up = cluster.up(&[&usual, flags].concat()).await;
         let mut nodes = Self { cluster, nodes: Vec::new(), images: archives };
         up?;
@@ -319,8 +325,8 @@ impl Nodes {
         let (before, after) = (node.address, Ipv4Addr::new(10, 88, 0, number));
         node.address = after;
         let space = namespace(name);
-        ip(&format!("-n {space} address add {after}/24 dev eth0"))?;
         ip(&format!("-n {space} address delete {before}/24 dev eth0"))?;
+        ip(&format!("-n {space} address add {after}/24 dev eth0"))?;
         for line in routes(after) {
             ip(&format!("-n {space} route replace {line}"))?;
         }
@@ -437,14 +443,15 @@ pub fn reset(binary: &Path, folder: &Path) -> Result<()> {
     for entry in std::fs::read_dir(folder.join("nodes")).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         let space = netns(&name);
-        let mut command = if space.exists() {
-            let mut command = std::process::Command::new("nsenter");
-            command.arg(format!("--net={}", space.display())).arg("--").arg(binary);
-            command
+        // Where the namespace is gone there are no routes and rules of the node, and the host's are not its own.
+        let (program, enter) = if space.exists() {
+            ("nsenter", format!("--net={}", space.display()))
         } else {
-            std::process::Command::new(binary)
+            ("unshare", "--net".to_owned())
         };
-        let output = command.arg("reset").args(abandoned::roots(&entry.path())).output()?;
+        let mut command = std::process::Command::new(program);
+        let output =
+            command.arg(enter).arg("--").arg(binary).arg("reset").args(abandoned::roots(&entry.path())).output()?;
         if !output.status.success() {
             failed.push(format!("{name}: {}", String::from_utf8_lossy(&output.stderr).trim()));
         }
@@ -459,7 +466,12 @@ impl Nodes {
         let mut left = self.says(name, &["ip", "route", "show", "proto", "80"]).await?;
         left += &self.says(name, &["nft", "list", "tables"]).await?;
         left += &self.says(name, &["ip", "-o", "link", "show", "type", "vxlan"]).await?;
-        left += &self.says(name, &["ip", "-o", "link", "show", "type", "veth"]).await?;
+        let links = self.says(name, &["ip", "-o", "link", "show", "type", "veth"]).await?;
+        left += &links.lines().filter(|line| line.contains(": veth")).collect::<String>();
+        // A namespace begins without.
+        if self.says(name, &["cat", "/proc/sys/net/ipv4/ip_forward"]).await?.trim() != "0" {
+            left += "it passes packets on";
+        }
         Ok(left)
     }
 
