@@ -19,6 +19,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use host::containerd;
 use host::image::Image;
+use host::journal::Journal;
 use host::layout::Layout;
 use host::process::ProcessId;
 use host::reset::{self, Step};
@@ -166,6 +167,10 @@ impl Nodes {
         let folder = self.cluster.root().join("nodes").join(spec.name);
         std::fs::create_dir_all(&folder)?;
         let layout = Layout::below(&folder);
+        let mut journal = Journal::open(&layout.journal())?;
+        for own in [&layout.state, &layout.config, &layout.run] {
+            journal.make_folder(own)?;
+        }
         let clock = self.cluster.clock.clone();
         // The runtime, its images and every pod are in the node's namespace, as what starts it is.
         let (name, archives) = (spec.name, self.images.clone());
