@@ -199,7 +199,12 @@ impl<K: Serialize + DeserializeOwned> Api<K> {
         self.send_patch(name, Some("status"), patch).await
     }
 
-    async fn send_patch(&self, name: &str, subresource: Option<&str>, patch: &Patch) -> Result<K> {
+    /// The same, reading of the answer what `V` reads.
+    pub async fn patch_status_as<V: DeserializeOwned>(&self, name: &str, patch: &Patch) -> Result<V> {
+        self.send_patch(name, Some("status"), patch).await
+    }
+
+    async fn send_patch<V: DeserializeOwned>(&self, name: &str, subresource: Option<&str>, patch: &Patch) -> Result<V> {
         let path = format!("{}{}", self.path(Some(name), subresource), patch.query().as_str());
         let mut call = Call::write(Method::PATCH, path, serde_json::to_vec(patch.value()).map_err(invalid)?);
         call.content_type = patch.content_type();

@@ -20,7 +20,6 @@ pub struct Place {
     pub labels: BTreeMap<String, String>,
     pub taints: Vec<Taint>,
     pub allocatable: BTreeMap<String, Quantity>,
-    pub pressure: Pressure,
 }
 
 /// What the node's kernel and its administrator allow pods.
@@ -29,6 +28,15 @@ pub struct Kernel {
     pub sysctls: sysctl::Allowed,
     /// The kernel enforces AppArmor profiles.
     pub apparmor: bool,
+}
+
+/// All that a pod is judged by beside other pods.
+#[derive(Clone, Copy, Debug)]
+pub struct Ground<'a> {
+    pub place: &'a Place,
+    /// What the node is short of, as it was last seen there: what its object says comes later.
+    pub pressure: Pressure,
+    pub kernel: &'a Kernel,
 }
 
 /// `supplementalGroupsPolicy: Strict` on a node whose runtime passes over it would give processes
@@ -53,22 +61,14 @@ impl Place {
                 .and_then(|s| s.allocatable.as_ref())
                 .map(resources::parse)
                 .unwrap_or_default(),
-            pressure: pressure(node),
         }
     }
 }
 
-/// What the node says that it is short of.
-fn pressure(node: &Node) -> Pressure {
-    let conditions = node.status.as_ref().and_then(|s| s.conditions.as_ref());
-    let is = |kind: &str| conditions.into_iter().flatten().any(|c| c.type_ == kind && c.status == "True");
-    Pressure { memory: is("MemoryPressure"), disk: is("DiskPressure"), pids: is("PIDPressure") }
-}
-
 /// A node that is short of something takes only critical pods; one that is short of memory alone, also those
 /// that said how much of it they need, and those that tolerate it.
-fn pressure_forbids(pod: &BoundPod, place: &Place) -> Option<Cause> {
-    let conditions = place.pressure.conditions();
+fn pressure_forbids(pod: &BoundPod, pressure: Pressure) -> Option<Cause> {
+    let conditions = pressure.conditions();
     if conditions.is_empty() || pod.is_critical() {
         return None;
     }
@@ -82,30 +82,24 @@ fn pressure_forbids(pod: &BoundPod, place: &Place) -> Option<Cause> {
 }
 
 /// The reason for refusing `pod` beside the pods that were admitted, if there is one.
-pub fn refuse<'a>(
-    pod: &BoundPod,
-    place: &Place,
-    kernel: &Kernel,
-    others: impl Iterator<Item = &'a BoundPod>,
-) -> Option<Cause> {
+pub fn refuse<'a>(pod: &BoundPod, ground: Ground<'_>, others: impl Iterator<Item = &'a BoundPod>) -> Option<Cause> {
     let others: Vec<&BoundPod> = counted(pod, others);
-    pressure_forbids(pod, place)
-        .or_else(|| kernel_forbids(pod, kernel))
-        .or_else(|| resources_missing(pod, place, &others))
-        .or_else(|| refuse_place(pod, place, &others))
+    pressure_forbids(pod, ground.pressure)
+        .or_else(|| kernel_forbids(pod, ground.kernel))
+        .or_else(|| resources_missing(pod, ground.place, &others))
+        .or_else(|| refuse_place(pod, ground.place, &others))
 }
 
 /// The same for a pod that others make room for: what it lacks is no reason, but comes along.
 pub fn refuse_critical<'a>(
     pod: &BoundPod,
-    place: &Place,
-    kernel: &Kernel,
+    ground: Ground<'_>,
     others: impl Iterator<Item = &'a BoundPod>,
 ) -> Result<Vec<Lack>, Cause> {
     let others: Vec<&BoundPod> = counted(pod, others);
-    match kernel_forbids(pod, kernel).or_else(|| refuse_place(pod, place, &others)) {
+    match kernel_forbids(pod, ground.kernel).or_else(|| refuse_place(pod, ground.place, &others)) {
         Some(cause) => Err(cause),
-        None => Ok(lacks(pod, place, &others)),
+        None => Ok(lacks(pod, ground.place, &others)),
     }
 }
 
@@ -278,11 +272,9 @@ mod tests {
     #[test]
     fn a_node_that_is_short_of_something_takes_only_some() {
         let check = |short: &[&str], spec: Value, want: Option<&str>| {
-            let conditions: Vec<Value> = short.iter().map(|kind| json!({"type": kind, "status": "True"})).collect();
-            let node = json!({"metadata": {"name": "n1"}, "status": {"conditions": conditions,
-                "allocatable": {"cpu": "2", "memory": "1Gi", "pods": "2"}}});
-            let place = Place::of(&serde_json::from_value(node).expect("a node"));
-            let found = pressure_forbids(&pod(json!({"spec": spec})), &place);
+            let is = |kind| short.contains(&kind);
+            let pressure = Pressure { memory: is("MemoryPressure"), disk: is("DiskPressure"), pids: is("PIDPressure") };
+            let found = pressure_forbids(&pod(json!({"spec": spec})), pressure);
             assert_eq!(found.map(|c| format!("{}: {}", c.reason, c.message)).as_deref(), want, "{short:?} {spec}");
         };
         let refused = |list: &str| format!("Evicted: Pod was rejected: The node had condition: [{list}]. ");
@@ -292,7 +284,6 @@ mod tests {
         let key = "node.kubernetes.io/memory-pressure";
         let tolerates = json!({"tolerations": [{"key": key, "operator": "Exists"}], "containers": [{"name": "c"}]});
         check(&[], idle.clone(), None);
-        check(&["Ready"], idle.clone(), None);
         check(&["MemoryPressure"], idle.clone(), Some(&refused("MemoryPressure")));
         check(&["MemoryPressure"], asks.clone(), None);
         check(&["MemoryPressure"], tolerates.clone(), None);
@@ -322,7 +313,9 @@ mod tests {
             pod(json!({"metadata": {"uid": uid}, "spec": spec}))
         };
         let others: Vec<_> = others.iter().enumerate().map(|(i, s)| make(&format!("o-{i}"), s)).collect();
-        let got = refuse(&make(uid, &spec), &place(), &kernel(), others.iter().map(|p| &**p));
+        let (place, kernel) = (place(), kernel());
+        let ground = Ground { place: &place, pressure: Pressure::default(), kernel: &kernel };
+        let got = refuse(&make(uid, &spec), ground, others.iter().map(|p| &**p));
         assert_eq!(got.map(|c| format!("{}: {}", c.reason, c.message)).as_deref(), want);
     }
 

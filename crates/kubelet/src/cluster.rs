@@ -19,6 +19,7 @@ use crate::container::service_links::Service;
 use crate::image::provider::Accounts;
 use crate::pod::BoundPod;
 use crate::shared::Shared;
+use crate::shown::ShownStatus;
 use crate::volume::files::{Needs, TokenKey};
 
 /// A token and when it ends.
@@ -37,8 +38,8 @@ pub trait Cluster: Send + Sync + 'static {
     fn release(&self, uid: &str);
     /// A token for the pod's service account, bound to the pod.
     async fn token(&self, pod: &BoundPod, key: &TokenKey) -> Result<Token, Error>;
-    /// Changes the pod's status; `None` when the pod is gone (a namesake is not the pod).
-    async fn patch_status(&self, pod: &BoundPod, patch: &Value) -> Result<Option<Arc<Pod>>, Error>;
+    /// Changes the pod's status; what became of it, or `None` when the pod is gone (a namesake is not the pod).
+    async fn patch_status(&self, pod: &BoundPod, patch: &Value) -> Result<Option<ShownStatus>, Error>;
     /// Removes a pod that ended from the API.
     async fn delete(&self, pod: &BoundPod) -> Result<(), Error>;
     /// The handler of a RuntimeClass; `None` when there is no such class.
@@ -70,7 +71,7 @@ impl Cluster for NoCluster {
         nobody()
     }
 
-    async fn patch_status(&self, _: &BoundPod, _: &Value) -> Result<Option<Arc<Pod>>, Error> {
+    async fn patch_status(&self, _: &BoundPod, _: &Value) -> Result<Option<ShownStatus>, Error> {
         nobody()
     }
 
@@ -304,10 +305,10 @@ impl Cluster for ApiCluster {
         }
     }
 
-    async fn patch_status(&self, pod: &BoundPod, patch: &Value) -> Result<Option<Arc<Pod>>, Error> {
+    async fn patch_status(&self, pod: &BoundPod, patch: &Value) -> Result<Option<ShownStatus>, Error> {
         let pods = self.client.api::<Pod>().namespace(&pod.namespace);
-        match pods.patch_status(&pod.name, &Patch::Strategic(patch.clone())).await {
-            Ok(pod) => Ok(Some(Arc::new(pod))),
+        match pods.patch_status_as(&pod.name, &Patch::Strategic(patch.clone())).await {
+            Ok(status) => Ok(Some(status)),
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) if error.is_conflict() => match pods.find(&pod.name).await? {
                 Some(found) if found.metadata.uid.as_deref() == Some(&pod.uid) => Err(error),

@@ -17,6 +17,7 @@ use crate::container::downward::Place;
 use crate::image::puller::Puller;
 use crate::logs::rotate;
 use crate::metrics::Metrics;
+use crate::node::pressure::Gauge;
 use crate::pod::BoundPod;
 use crate::program::Programs;
 use crate::report::Report;
@@ -134,6 +135,8 @@ pub struct Context {
     pub features: Arc<RwLock<Features>>,
     /// What pods are allocated.
     pub allocations: Allocations,
+    /// What the node is short of.
+    pub gauge: Arc<Gauge>,
     /// Ids of the node that stand for the users of pods.
     pub users: Blocks,
     /// What is counted.

@@ -74,6 +74,7 @@ mod run;
 pub mod runtime;
 pub mod server;
 pub mod shared;
+pub mod shown;
 pub mod static_pods;
 pub mod stats;
 pub mod status;

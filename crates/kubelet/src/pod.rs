@@ -82,6 +82,11 @@ impl BoundPod {
         &self.object.metadata
     }
 
+    /// `metadata.resourceVersion`; 0 when it has none.
+    pub fn revision(&self) -> u64 {
+        client::object::revision_of(&*self.object)
+    }
+
     /// `spec`.
     pub fn spec(&self) -> &PodSpec {
         static NONE: std::sync::LazyLock<PodSpec> = std::sync::LazyLock::new(PodSpec::default);

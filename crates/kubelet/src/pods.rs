@@ -8,6 +8,7 @@ mod statics;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use api::meta::apis::meta::v1::ObjectMeta;
@@ -26,7 +27,7 @@ use crate::pod::BoundPod;
 use crate::preempt;
 use crate::report::Wait;
 use crate::resize::allocations::Others;
-use crate::runtime::Summary;
+use crate::runtime::{Hint, Summary};
 use crate::sync::lifecycle::Cause;
 use crate::sync::mailbox::Mailbox;
 use crate::sync::worker::{View, Worker};
@@ -89,6 +90,8 @@ pub struct Pods {
     handles: Mutex<HashMap<String, Handle>>,
     /// Pods that the runtime held when this process began: they are not refused now.
     adopted: Mutex<BTreeMap<String, Summary>>,
+    /// What the runtime held at the start has found its tasks: what begins from now on is new to it.
+    settled: AtomicBool,
     /// Locked after `handles`, never before.
     statics: Mutex<Statics>,
     mirrors_due: Notify,
@@ -109,6 +112,7 @@ impl Pods {
             stage,
             handles: Mutex::default(),
             adopted: Mutex::new(adopted),
+            settled: AtomicBool::new(false),
             statics: Mutex::default(),
             mirrors_due: Notify::new(),
             node_uid: RwLock::default(),
@@ -160,7 +164,10 @@ impl Pods {
             }
             match admit::groups_forbidden(pod, &self.ctx.features.read()) {
                 Some(cause) => Err(cause),
-                None => preempt::judge(pod, place, &self.ctx.settings.kernel, others),
+                None => {
+                    let (pressure, kernel) = (self.ctx.gauge.pressure(), &self.ctx.settings.kernel);
+                    preempt::judge(pod, admit::Ground { place, pressure, kernel }, others)
+                }
             }
         };
         match self.ctx.allocations.admit(&pod, judge) {
@@ -226,6 +233,21 @@ impl Pods {
         }
     }
 
+    /// Removes the containers and logs of pods that have ended. Returns when they are gone.
+    pub(crate) async fn give_back(&self) {
+        let mut ended = Vec::new();
+        for (uid, handle) in self.handles.lock().iter() {
+            let view = handle.view.borrow();
+            if has_ended(&view) && !(view.cleaned && view.seen.is_empty()) && handle.pod.has_ended() {
+                handle.mail.put(|inbox| inbox.give_back = true);
+                ended.push(uid.clone());
+            }
+        }
+        for uid in &ended {
+            self.is_cleared(uid).await;
+        }
+    }
+
     /// Ends a pod because the node wants it; false when it ends already.
     pub(crate) fn evict(&self, uid: &str, cause: Cause, grace: i64) -> bool {
         let mut handles = self.handles.lock();
@@ -263,6 +285,7 @@ impl Pods {
 
     /// Pods that the runtime had at the start and nobody has claimed.
     pub fn unclaimed(&self) -> BTreeMap<String, Summary> {
+        self.settled.store(true, Ordering::Relaxed);
         std::mem::take(&mut *self.adopted.lock())
     }
 
@@ -286,7 +309,8 @@ impl Pods {
         held: Option<Wait>,
     ) {
         let uid = pod.uid.clone();
-        let (worker, view, mail) = Worker::new(self.ctx.clone(), pod.clone(), rejected.clone());
+        let may_be_there = gone || !self.settled.load(Ordering::Relaxed);
+        let (worker, view, mail) = Worker::new(self.ctx.clone(), pod.clone(), rejected.clone(), may_be_there);
         mail.put(|inbox| (inbox.gone, inbox.held) = (gone, held.clone().map(Some)));
         handles.insert(uid.clone(), Handle { pod, mail, view, gone, evict: None, held });
         let (this, stage) = (self.clone(), self.stage.clone());
@@ -307,7 +331,7 @@ impl Pods {
             self.ctx.clock.sleep(AFTER_PANIC).await;
             let mut handles = self.handles.lock();
             let Some(handle) = handles.get_mut(&uid) else { return };
-            let (next, view, mail) = Worker::new(self.ctx.clone(), handle.pod.clone(), rejected.clone());
+            let (next, view, mail) = Worker::new(self.ctx.clone(), handle.pod.clone(), rejected.clone(), true);
             mail.put(|inbox| {
                 inbox.gone = handle.gone;
                 inbox.evict.clone_from(&handle.evict);
@@ -338,9 +362,9 @@ impl Pods {
         self.tell(uid, |mail| mail.runtime())
     }
 
-    /// A sandbox or container of the pod has ended. False when no task cares for it.
-    pub fn ended(&self, uid: &str, id: &str) -> bool {
-        self.tell(uid, |mail| mail.ended(id))
+    /// What the runtime tells of a sandbox or container of the pod. False when no task cares for it.
+    pub fn hinted(&self, uid: &str, hint: &Hint) -> bool {
+        self.tell(uid, |mail| mail.hint(hint))
     }
 
     /// An object that the pod refers to changed.

@@ -3,7 +3,7 @@
 use api::pod as ask;
 use api::pod::QosClass;
 
-use crate::admit::{self, Kernel, Lack, Place};
+use crate::admit::{self, Ground, Lack};
 use crate::pod::BoundPod;
 use crate::resize::allocations::Others;
 use crate::sync::lifecycle::Cause;
@@ -24,18 +24,18 @@ pub fn cause() -> Cause {
 ///
 /// # Errors
 /// Why it is refused.
-pub fn judge(pod: &BoundPod, place: &Place, kernel: &Kernel, others: &Others<'_>) -> Result<Vec<String>, Cause> {
+pub fn judge(pod: &BoundPod, ground: Ground<'_>, others: &Others<'_>) -> Result<Vec<String>, Cause> {
     let stay = || others.stay.iter().copied();
     let now = || stay().chain(others.yielding.iter().copied());
     let (mut ends, fits_now) = if pod.is_critical() {
-        let lacks = admit::refuse_critical(pod, place, kernel, stay())?;
-        let lacks_now = admit::refuse_critical(pod, place, kernel, now());
+        let lacks = admit::refuse_critical(pod, ground, stay())?;
+        let lacks_now = admit::refuse_critical(pod, ground, now());
         (victims(pod, &others.stay, &lacks)?, lacks_now.is_ok_and(|lacks| lacks.is_empty()))
     } else {
-        if let Some(cause) = admit::refuse(pod, place, kernel, stay()) {
+        if let Some(cause) = admit::refuse(pod, ground, stay()) {
             return Err(cause);
         }
-        (Vec::new(), admit::refuse(pod, place, kernel, now()).is_none())
+        (Vec::new(), admit::refuse(pod, ground, now()).is_none())
     };
     if !fits_now {
         ends.extend(&others.yielding);
@@ -125,6 +125,8 @@ fn nearest(mut pods: Vec<&BoundPod>, mut needs: Needs) -> Vec<&BoundPod> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::admit::{Kernel, Place};
+    use crate::node::pressure::Pressure;
     use crate::pod::tests::pod;
     use serde_json::json;
     use std::sync::Arc;
@@ -187,7 +189,8 @@ mod tests {
             let pods: Vec<_> = others.iter().map(read).collect();
             let of = |yields: bool| pods.iter().filter(|(_, y)| *y == yields).map(|(pod, _)| &**pod).collect();
             let known = Others { stay: of(false), yielding: of(true) };
-            let found = match judge(&parse(own), &place, &Kernel::default(), &known) {
+            let ground = Ground { place: &place, pressure: Pressure::default(), kernel: &Kernel::default() };
+            let found = match judge(&parse(own), ground, &known) {
                 Ok(uids) => uids.join(" "),
                 Err(cause) => cause.reason,
             };

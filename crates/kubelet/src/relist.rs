@@ -103,10 +103,7 @@ impl Relist {
             match event {
                 Event::Hint(hint) => {
                     let owner = self.ctx.owners.of(&hint.id);
-                    let told = |uid: &String| {
-                        if hint.ended { self.pods.ended(uid, &hint.id) } else { self.pods.hint(uid) }
-                    };
-                    if !owner.as_ref().is_some_and(told) {
+                    if !owner.is_some_and(|uid| self.pods.hinted(&uid, &hint)) {
                         let last = self.health.lock().listed.unwrap_or_default();
                         due = due.min((last + WITHOUT).max(now));
                     }

@@ -27,6 +27,7 @@ use crate::image::provider::Providers;
 use crate::image::puller::Puller;
 use crate::image::records::Records;
 use crate::metrics::{self, Metrics};
+use crate::node::pressure::Gauge;
 use crate::node::{self, keeper};
 use crate::options::Options;
 use crate::pods::Pods;
@@ -38,7 +39,7 @@ use crate::resize::Allocations;
 use crate::runtime::cri::CriRuntime;
 use crate::runtime::{Features, Health, Runtime};
 use crate::server::{Server, auth::Gate, node::About};
-use crate::shared::Shared;
+use crate::shown::ShownPod;
 use crate::static_pods::Sources;
 use crate::static_pods::mirror::Mirrors;
 use crate::stats::Stats;
@@ -130,7 +131,9 @@ async fn serve(
         thresholds: options.thresholds,
     };
     // What this machine is, before any API server has said what the node is.
-    let alone = Place::of(&keeper::unregistered(&identity, &settings, &machine, &clock));
+    let gauge = Arc::new(Gauge::new(options.thresholds));
+    let pressure = gauge.observe(&settings.places.levels(), clock.now()).pressure;
+    let alone = Place::of(&keeper::unregistered(&identity, &settings, &machine, pressure, &clock));
     let node_name = identity.node_name.clone();
 
     let (known, own) = (Arc::new(OnceSlot::default()), Arc::new(OnceSlot::default()));
@@ -188,6 +191,7 @@ async fn serve(
             report: report.clone(),
             listed: listed.clone(),
             features: features.clone(),
+            gauge: gauge.clone(),
             clock: clock.clone(),
             rng: rng.clone(),
         })
@@ -234,6 +238,7 @@ async fn serve(
             owners: Default::default(),
             features: features.clone(),
             allocations: Allocations::open(&options.root_dir.join("pods")),
+            gauge,
             users: Blocks::open(&options.root_dir.join("pods")),
             metrics: Metrics::new(options.registry.clone()),
         });
@@ -258,11 +263,11 @@ async fn serve(
         stage.run(upkeep::limit_storage(pods.clone(), clock.clone()));
         stage.run(upkeep::sweep(pods.clone(), clock.clone(), all_shown.subscribe()));
         let (relief, asked) = Relief::new();
-        let (policy, thresholds) = (options.images.collection, options.thresholds);
+        let (policy, max_grace) = (options.images.collection, options.thresholds.max_pod_grace);
         let collector = Collector::new(ctx.clone(), pods.clone(), policy, disks.clone());
         stage.run(collector.run(all_shown.subscribe(), asked));
         let stats = Stats::new(&node_name, "/", ctx.cgroups.clone(), clock.clone());
-        let evictor = Evictor::new(ctx.clone(), pods.clone(), stats, disks, thresholds, relief);
+        let evictor = Evictor::new(ctx.clone(), pods.clone(), stats, disks, max_grace, relief);
         stage.run(evictor.run(all_shown.subscribe()));
         Local { ctx, pods, read, all_shown }
     };
@@ -451,7 +456,7 @@ async fn follow_pods(
     rng: &Rng,
     stage: &Stage,
 ) {
-    let informer = Informer::<Shared<Pod>>::builder(client.clone(), Resource::of::<Pod>())
+    let informer = Informer::<ShownPod>::builder(client.clone(), Resource::of::<Pod>())
         .fields(format!("spec.nodeName={name}"))
         .without_json()
         .start(clock.clone(), rng.clone(), stage);

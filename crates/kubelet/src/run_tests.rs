@@ -369,6 +369,58 @@ async fn a_node_that_is_short_of_memory_ends_a_pod() {
     case.until("what is critical runs", |c| c.running("vital").len() == 1).await;
 }
 
+/// Pods that have ended give back what they left, then images that nobody uses go, and only then a pod ends: the
+/// node is short as ever, for nothing in this test frees a petabyte.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_short_of_disk_gives_back_what_nobody_needs_first() {
+    let mut case = Case::new();
+    case.start("n1");
+    let pods = case.client.api::<Pod>().namespace("default");
+    for (name, image) in [("done", "d:1"), ("web", "x:1")] {
+        let wanted = json!({"metadata": {"name": name, "namespace": "default"}, "spec": {"nodeName": "n1",
+            "restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [{"name": "c", "image": image}]}});
+        pods.create(&serde_json::from_value(wanted).expect("a pod")).await.expect("created");
+    }
+    let of = |c: &Case, name: &str| c.server.object("pods", "default", name).unwrap_or_default();
+    let is = |c: &Case, name: &str, phase: &str| of(c, name)["status"]["phase"] == phase;
+    case.until("both run", |c| is(c, "done", "Running") && is(c, "web", "Running")).await;
+    let uid = |c: &Case, name: &str| of(c, name)["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+    let done = uid(&case, "done");
+    assert!(case.runtime.exit(&done, "c", 0, case.clock.wall()), "it runs");
+    case.until("one has ended", |c| is(c, "done", "Succeeded")).await;
+    case.runtime.pull("old:1", None, None).await.expect("pulled");
+    let kept = case.runtime.seen(&done).containers.len();
+    assert_eq!(kept, 1, "what has ended is kept for its log");
+
+    // The next kubelet finds the node short of disk.
+    assert!(case.stage.finish(&case.clock, Duration::from_secs(10)).await, "it stops");
+    let soft = Bounds::limits("nodefs.available<1Pi").expect("bounds");
+    let soft_grace = Graces::graces("nodefs.available=0s").expect("graces");
+    case.thresholds = Thresholds { soft, soft_grace, ..Thresholds::none() };
+    case.runtime.take_log();
+    case.start("n1");
+    case.until("the other one ends", |c| is(c, "web", "Failed")).await;
+    assert_eq!(of(&case, "web")["status"]["reason"], "Evicted");
+    assert!(
+        of(&case, "web")["status"]["message"]
+            .as_str()
+            .is_some_and(|m| m.starts_with("The node was low on resource: ephemeral-storage. Threshold quantity: 1Pi"))
+    );
+    assert_eq!(of(&case, "done")["status"]["phase"], "Succeeded", "its object stays as it was");
+    let log = case.runtime.take_log();
+    let at =
+        |call: &str| log.iter().position(|line| line.starts_with(call)).unwrap_or_else(|| panic!("{call}: {log:?}"));
+    let removed = log.iter().filter(|line| line.starts_with("remove_image")).count();
+    assert_eq!(removed, 2, "the image that only the ended pod used goes, too: {log:?}");
+    assert!(at("remove_container") < at("remove_image") && at("remove_image") < at("stop_container"), "{log:?}");
+    let short = |c: &Case| {
+        let node = c.server.object("nodes", "", "n1").unwrap_or_default();
+        let all = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        all.iter().any(|c| c["type"] == "DiskPressure" && c["status"] == "True")
+    };
+    case.until("the Node says so", short).await;
+}
+
 /// A static pod is critical: others end for it, and it begins when they have ended.
 #[tokio::test(flavor = "multi_thread")]
 async fn others_end_for_a_critical_pod() {
@@ -399,14 +451,30 @@ async fn others_end_for_a_critical_pod() {
     let other = of_web.clone();
     case.runtime.panic_at(move |call| call.starts_with("pod ") && call != other);
     case.write_manifest("vital", "x:1");
+    let vital = |c: &Case| {
+        let mirror = c.mirror("vital").unwrap_or_default();
+        mirror["metadata"]["annotations"]["kubernetes.io/config.hash"].as_str().unwrap_or_default().to_owned()
+    };
+    case.until("it is shown", |c| !vital(c).is_empty()).await;
     case.until("the one ends", |c| c.runtime.is_held("stop_container")).await;
+    // Something of the critical one that the runtime comes to have is looked at: its task ends, and another looks.
+    let metadata = ::cri::v1::PodSandboxMetadata {
+        name: "vital-n1".into(),
+        uid: vital(&case),
+        namespace: "default".into(),
+        attempt: 0,
+    };
+    let config = ::cri::v1::PodSandboxConfig { metadata: Some(metadata), ..Default::default() };
+    case.runtime.run_sandbox(config, "").await.expect("a sandbox");
+    case.runtime.kill_sandbox(&vital(&case), case.clock.wall());
     case.until("the critical one is looked at again", |c| looks(c, &is_vital) > 1).await;
     let before = looks(&case, &is_web);
     let own = of_web.clone();
     case.runtime.panic_at(move |call| call == own);
     case.runtime.poke(&web);
     case.until("the other one, too", |c| looks(c, &is_web) > before + 1).await;
-    assert!(!log.lock().iter().any(|line| line.starts_with("run_sandbox")), "it began too early");
+    let own_sandbox = "run_sandbox vital-n1 1";
+    assert!(!log.lock().iter().any(|line| line.starts_with(own_sandbox)), "it began too early");
     drop(door);
     case.until("the critical one runs", |c| c.mirror("vital").is_some_and(|m| m["status"]["phase"] == "Running")).await;
     let status = case.pod()["status"].clone();
@@ -419,7 +487,7 @@ async fn others_end_for_a_critical_pod() {
     let log = log.into_inner();
     let at = |call: &str| log.iter().position(|line| line.starts_with(call)).expect(call);
     // A stop is in the log once it is done.
-    assert!(at("stop_container") < at("run_sandbox"), "it began too early: {log:?}");
+    assert!(at("stop_container") < at(own_sandbox), "it began too early: {log:?}");
     case.until("an event says so", |c| c.server.objects("events").iter().any(|e| e["reason"] == "Preempting")).await;
 
     // Nobody ends for another critical one.

@@ -1,9 +1,9 @@
 //! Pods end when the node is short of memory, disk or process ids.
 //!
 //! ```text
-//!  levels ─► Monitor ─► due? ── disk: images that nobody uses go first ─► still? ─► rank ─► one pod ends ─┐
-//!    ▲       (pure)                                                                (pure)                │
-//!    └────────────────────────── every 10 s, or when that pod has ended ◄────────────────────────────────┘
+//!  levels ─► Gauge ─► due? ── disk: dead containers go first, then images that nobody uses ─► still? ─┐
+//!    ▲       (pure)                                                                                   ▼
+//!    └────────── every 10 s, or when that pod has ended ◄────────── one pod ends ◄───────────────── rank
 //! ```
 //!
 //! What pods use is read only when one has to end. At most one ends at a time: what it gives back is counted
@@ -23,8 +23,7 @@ use tokio::sync::watch;
 use crate::context::{Context, blocking};
 use crate::image::collector::Relief;
 use crate::node::facts::{Levels, Places};
-use crate::node::pressure::Monitor;
-use crate::node::thresholds::{Signal, Threshold, Thresholds};
+use crate::node::thresholds::{Signal, Threshold};
 use crate::pods::Pods;
 use crate::stats::disk::{PodDisk, Used};
 use crate::stats::numbers::Detail;
@@ -46,6 +45,8 @@ const COUNTED: Duration = Duration::from_secs(20);
 /// How long pods that have just become known may take to learn what runs of them: of whom nothing is known ends
 /// first.
 const LOOKED_AT: Duration = Duration::from_secs(10);
+/// How long dead containers may take to go, and then images: a runtime that hangs keeps no pod from being ended.
+const RECLAIM: Duration = Duration::from_secs(60);
 /// How often it is asked whether that is so.
 const STEP: Duration = Duration::from_millis(500);
 
@@ -55,23 +56,22 @@ pub struct Evictor {
     pods: Arc<Pods>,
     stats: Stats,
     places: Places,
-    monitor: Monitor,
+    /// Seconds.
     max_pod_grace: u32,
     relief: Relief,
 }
 
 impl Evictor {
-    /// Nothing has been seen yet.
+    /// Acts on what `ctx.gauge` sees. A pod that ends for what lasted has at most `max_pod_grace` seconds.
     pub fn new(
         ctx: Arc<Context>,
         pods: Arc<Pods>,
         stats: Stats,
         places: Places,
-        thresholds: Thresholds,
+        max_pod_grace: u32,
         relief: Relief,
     ) -> Self {
-        let (monitor, max_pod_grace) = (Monitor::new(thresholds), thresholds.max_pod_grace);
-        Self { ctx, pods, stats, places, monitor, max_pod_grace, relief }
+        Self { ctx, pods, stats, places, max_pod_grace, relief }
     }
 
     /// Watches for as long as it is polled, once all pods that are wanted are known.
@@ -92,12 +92,12 @@ impl Evictor {
     /// Looks at the node; the pod that ends for what was found.
     async fn look(&mut self) -> Option<String> {
         let mut levels = self.levels().await;
-        let mut due = self.monitor.observe(&levels, self.ctx.clock.now()).due;
-        let resource = due.first()?.signal.resource();
+        let mut due = self.ctx.gauge.observe(&levels, self.ctx.clock.now()).due;
+        let signal = due.first()?.signal;
+        let resource = signal.resource();
         self.ctx.report.node_event(Type::Warning, "EvictionThresholdMet", format!("Attempting to reclaim {resource}"));
-        if due.first()?.signal.is_of_disk() {
-            self.relief.ask().await;
-            levels = self.levels().await;
+        if signal.is_of_disk() {
+            levels = self.reclaim(signal).await;
             due.retain(|threshold| threshold.is_crossed(&levels, true));
         }
         let threshold = *due.first()?;
@@ -109,6 +109,21 @@ impl Evictor {
             tracing::warn!(resource, "the node is short of this, and there is no pod that may end for it");
         }
         self.evict(chosen?, threshold, &due, &levels)
+    }
+
+    /// Gives back what no pod has to end for; what is free then.
+    async fn reclaim(&mut self, signal: Signal) -> Levels {
+        let clock = self.ctx.clock.clone();
+        if clock.timeout(RECLAIM, self.pods.give_back()).await.is_err() {
+            tracing::warn!("dead containers are not gone yet; the node's disk is looked at without them");
+        }
+        // Without a disk of their own images are on that of everything else.
+        if signal.is_of_images() || !self.places.images_are_apart() {
+            if clock.timeout(RECLAIM, self.relief.ask()).await.is_err() {
+                tracing::warn!("images are not gone yet; the node's disk is looked at without them");
+            }
+        }
+        self.levels().await
     }
 
     fn evict(&self, chosen: &Candidate, threshold: Threshold, due: &[Threshold], levels: &Levels) -> Option<String> {

@@ -19,7 +19,7 @@ use stdx::{ClockExt, Rng, SharedClock};
 
 use super::facts::{Machine, Places};
 use super::identity::Identity;
-use super::pressure::Monitor;
+use super::pressure::{Gauge, Pressure};
 pub use super::register::RegisterError;
 use super::register::{self, Registered};
 use super::runtime_state::{Problem, RuntimeState};
@@ -78,13 +78,20 @@ pub struct Parts {
     pub listed: Arc<Mutex<relist::Health>>,
     /// What the runtime can do, kept up to date.
     pub features: Arc<RwLock<Features>>,
+    /// What the node is short of.
+    pub gauge: Arc<Gauge>,
     pub clock: SharedClock,
     pub rng: Rng,
 }
 
 /// The Node of this machine as it would register now: what is known of it without an API server.
-pub fn unregistered(identity: &Identity, settings: &Settings, machine: &Machine, clock: &SharedClock) -> Node {
-    let pressure = Monitor::new(settings.thresholds).observe(&settings.places.levels(), clock.now()).pressure;
+pub fn unregistered(
+    identity: &Identity,
+    settings: &Settings,
+    machine: &Machine,
+    pressure: Pressure,
+    clock: &SharedClock,
+) -> Node {
     let inputs = status::Inputs {
         identity,
         machine,
@@ -108,7 +115,6 @@ pub fn unregistered(identity: &Identity, settings: &Settings, machine: &Machine,
 /// The one that keeps it.
 pub struct Keeper {
     parts: Parts,
-    monitor: Monitor,
     runtime: RuntimeState,
     /// The node's uid; Waits name it.
     uid: String,
@@ -126,7 +132,6 @@ impl Keeper {
     /// Nothing is known yet.
     pub fn new(parts: Parts) -> Self {
         Self {
-            monitor: Monitor::new(parts.settings.thresholds),
             runtime: RuntimeState::default(),
             uid: String::new(),
             told: None,
@@ -227,10 +232,12 @@ impl Keeper {
     /// Keeps the status; ends when the node had to be registered anew.
     async fn keep(&mut self) -> Node {
         let clock = self.parts.clock.clone();
+        let mut pressure = self.parts.gauge.changes();
         let (mut due, mut failures) = (clock.now(), 0);
         loop {
             let changed = self.observe().await;
             if changed || due <= clock.now() {
+                pressure.mark_unchanged();
                 let delay = match self.sync().await {
                     Ok(None) => {
                         failures = 0;
@@ -245,7 +252,12 @@ impl Keeper {
                 };
                 due = clock.now() + delay;
             }
-            clock.sleep(self.until_next().min(due.since(clock.now()))).await;
+            let wait = self.until_next().min(due.since(clock.now()));
+            tokio::select! {
+                () = clock.sleep(wait) => {}
+                // Whoever ends pods has seen it: what is let in elsewhere depends on what the Node says.
+                Ok(()) = pressure.changed() => due = clock.now(),
+            }
         }
     }
 
@@ -308,8 +320,8 @@ impl Keeper {
 
     fn render(&mut self, old: &NodeStatus, images: Option<&[Image]>) -> (NodeStatus, Vec<&'static str>) {
         let problems = self.problems();
-        let Parts { identity, settings, machine, clock, .. } = &self.parts;
-        let pressure = self.monitor.observe(&settings.places.levels(), clock.now()).pressure;
+        let Parts { identity, settings, machine, gauge, clock, .. } = &self.parts;
+        let pressure = gauge.observe(&settings.places.levels(), clock.now()).pressure;
         let inputs = status::Inputs {
             identity,
             machine,

@@ -6,6 +6,8 @@ use client::fake::Fake as Server;
 use serde_json::{Value, json};
 use stdx::clock::ManualClock;
 
+use crate::node::facts::Levels;
+use crate::node::thresholds::{Bounds, Thresholds};
 use crate::report::FakeReport;
 use crate::runtime::fake::Fake;
 
@@ -17,6 +19,7 @@ struct Bench {
     stage: Stage,
     dir: tempfile::TempDir,
     listed: Arc<Mutex<relist::Health>>,
+    gauge: Arc<Gauge>,
 }
 
 impl Bench {
@@ -32,6 +35,8 @@ impl Bench {
             stage: Stage::new(),
             dir: tempfile::tempdir().expect("a directory"),
             listed: Arc::default(),
+            // Of nothing else the machine that runs this test can be told to be short.
+            gauge: Arc::new(Gauge::new(Thresholds::hard(Bounds::limits("pid.available<1").expect("bounds")))),
         }
     }
 
@@ -51,8 +56,7 @@ impl Bench {
                 root,
                 places: places.clone(),
                 reserved: Reserved::default(),
-                // Whatever the machine that runs this test is short of.
-                thresholds: crate::node::thresholds::Thresholds::none(),
+                thresholds: Thresholds::none(),
             },
             machine: places.machine().expect("a machine"),
             client: Client::new(self.server.handler(), "kubelet"),
@@ -60,6 +64,7 @@ impl Bench {
             report: Arc::new(self.report.clone()),
             listed: self.listed.clone(),
             features: Default::default(),
+            gauge: self.gauge.clone(),
             clock: Arc::new(self.clock.clone()),
             rng,
         })
@@ -243,6 +248,30 @@ async fn an_old_node_is_adopted_and_what_others_do_to_it_is_seen() {
             uids.is_some_and(|(l, n)| l["metadata"]["ownerReferences"][0]["uid"] == n["metadata"]["uid"])
         })
         .await;
+}
+
+/// Somebody else has seen a shortage and relieved it before the keeper's own look.
+#[tokio::test]
+async fn a_shortage_that_is_over_at_once_is_told() {
+    let bench = Bench::new();
+    bench.start();
+    bench.until(|b| b.lease().is_some()).await;
+    bench.events();
+    let of = |b: &Bench| {
+        let all = b.node().unwrap_or_default()["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        all.iter().find(|c| c["type"] == "PIDPressure").map(|c| c["status"].clone()).unwrap_or_default()
+    };
+    let levels = |free| Levels { pids: 100, pids_free: Some(free), ..Levels::default() };
+    assert_eq!(of(&bench), "False");
+    assert_eq!(bench.gauge.observe(&levels(0), bench.clock_now()).due.len(), 1);
+    assert_eq!(bench.gauge.observe(&levels(50), bench.clock_now()).due.len(), 0);
+    // Without a moment passing: nobody waits for the next regular look.
+    bench.until(|b| of(b) == "True").await;
+    assert_eq!(bench.events(), ["node NodeHasInsufficientPID Node n1 status is now: NodeHasInsufficientPID"]);
+    bench.pass(Duration::from_secs(290)).await;
+    assert_eq!(of(&bench), "True");
+    bench.pass(Duration::from_secs(21)).await;
+    assert_eq!(of(&bench), "False");
 }
 
 #[tokio::test]

@@ -1,6 +1,17 @@
-//! When a node is short of memory, disk or process ids, and when something is to be done about it. Pure.
+//! When a node is short of memory, disk or process ids, and when something is to be done about it.
+//!
+//! ```text
+//!  levels ──► Gauge { Monitor (pure) } ──► due: pods end            (evict)
+//!                                      └─► pressure: conditions     (node::keeper)
+//!                                                 └─► who is let in (pods, admit)
+//! ```
+//!
+//! There is one for a node: a shortage that whoever ends pods has seen, and has relieved at once, is told as a
+//! condition and keeps other pods away for as long as pressure has to stay away before it is over.
 
+use parking_lot::Mutex;
 use stdx::clock::Instant;
+use tokio::sync::watch;
 
 use super::facts::Levels;
 use super::thresholds::{Signal, Threshold, Thresholds};
@@ -76,6 +87,39 @@ impl Monitor {
         };
         let due = self.crossed.iter().filter(|(.., is_due)| *is_due).map(|(threshold, ..)| *threshold).collect();
         Observed { pressure, due }
+    }
+}
+
+/// The monitor of a node, shared by all that look at it and all that act on what was seen.
+#[derive(Debug)]
+pub struct Gauge {
+    monitor: Mutex<Monitor>,
+    pressure: watch::Sender<Pressure>,
+}
+
+impl Gauge {
+    /// Nothing has been seen.
+    pub fn new(thresholds: Thresholds) -> Self {
+        Self { monitor: Mutex::new(Monitor::new(thresholds)), pressure: watch::Sender::default() }
+    }
+
+    /// As [`Monitor::observe`]; whoever asks for the pressure from now on is told what was seen.
+    pub fn observe(&self, levels: &Levels, now: Instant) -> Observed {
+        // Told under the lock: who looked last is heard last.
+        let mut monitor = self.monitor.lock();
+        let found = monitor.observe(levels, now);
+        self.pressure.send_if_modified(|told| std::mem::replace(told, found.pressure) != found.pressure);
+        found
+    }
+
+    /// The pressure as it was last seen.
+    pub fn pressure(&self) -> Pressure {
+        *self.pressure.borrow()
+    }
+
+    /// Hears of every change of it.
+    pub fn changes(&self) -> watch::Receiver<Pressure> {
+        self.pressure.subscribe()
     }
 }
 

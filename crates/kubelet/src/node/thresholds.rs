@@ -57,6 +57,11 @@ impl Signal {
         !matches!(self, Self::Memory | Self::Pids)
     }
 
+    /// True for the file system that holds images, where they have one of their own.
+    pub fn is_of_images(self) -> bool {
+        matches!(self, Self::Images | Self::ImagesInodes)
+    }
+
     /// How much is free of how much; `None` where nobody knows.
     pub fn level(self, levels: &Levels) -> Option<(u64, u64)> {
         let (data, images) = (levels.data, levels.images.or(levels.data));

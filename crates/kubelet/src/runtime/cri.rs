@@ -1,6 +1,6 @@
 //! The runtime behind CRI v1.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ use tokio::sync::mpsc;
 use super::labels;
 use super::view::Views;
 use super::{
-    Container, ContainerState, Error, Features, Handler, Health, Hint, Image, Layer, Output, PodState, Result, Runtime,
-    Sandbox, Summary, ViewMount,
+    Container, ContainerState, Error, Features, Handler, Happened, Health, Hint, Image, Layer, Output, PodState,
+    Result, Runtime, Sandbox, Summary, ViewMount,
 };
 use crate::cgroup::Driver;
 use crate::container::signal::Signal;
@@ -35,8 +35,8 @@ pub struct CriRuntime {
     containerd: Containerd,
     views: Views,
     socket: PathBuf,
-    /// Containers that ended, by id: they change no more.
-    ended: Mutex<HashMap<String, Container>>,
+    /// Containers that were given other resources since they were last asked for.
+    changed: Mutex<HashSet<String>>,
 }
 
 impl CriRuntime {
@@ -56,29 +56,49 @@ impl CriRuntime {
             containerd: Containerd::new(endpoint, clock.clone())?,
             views: Views::new(Snapshots::new(endpoint, clock.clone())?),
             socket: ::cri::socket_path(endpoint)?,
-            ended: Mutex::default(),
+            changed: Mutex::default(),
         })
     }
 
-    async fn container(&self, listed: v1::Container) -> Result<Option<Container>> {
-        if let Some(known) = self.ended.lock().get(&listed.id) {
+    async fn container(&self, listed: v1::Container, known: Option<&Container>) -> Result<Option<Container>> {
+        let is_final = |c: &&Container| matches!(c.state, ContainerState::Running | ContainerState::Exited);
+        let is_changed = self.changed.lock().remove(&listed.id);
+        if let Some(known) = known.filter(is_final).filter(|k| k.state == state(listed.state()) && !is_changed) {
             return Ok(Some(known.clone()));
         }
-        let status = match self.client.container_status(&listed.id).await {
-            Ok(status) => status,
-            Err(error) if error.is_not_found() => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let container = parse(&listed.pod_sandbox_id, status).await;
-        if container.state == ContainerState::Exited {
-            let mut ended = self.ended.lock();
-            // What is removed from the runtime is asked for no more; forget in bulk.
-            if ended.len() >= 4096 {
-                ended.clear();
+        match self.client.container_status(&listed.id).await {
+            Ok(status) => Ok(Some(parse(&listed.pod_sandbox_id, status).await)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => {
+                if is_changed {
+                    self.changed.lock().insert(listed.id);
+                }
+                Err(error)
             }
-            ended.insert(container.id.clone(), container.clone());
         }
-        Ok(Some(container))
+    }
+
+    /// A sandbox that is listed as it is known, with what it has for good: its addresses.
+    async fn sandbox_of(&self, listed: v1::PodSandbox, known: Option<&Sandbox>) -> Result<Option<Sandbox>> {
+        let ready = listed.state() == v1::PodSandboxState::SandboxReady;
+        let has_addresses = |s: &&Sandbox| s.host_network || !s.ready || !s.ips.is_empty();
+        if let Some(known) = known.filter(|s| s.ready == ready).filter(has_addresses) {
+            return Ok(Some(known.clone()));
+        }
+        match self.sandbox(&listed.id).await {
+            Ok(sandbox) => Ok(Some(sandbox)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn state(state: v1::ContainerState) -> ContainerState {
+    match state {
+        v1::ContainerState::ContainerCreated => ContainerState::Created,
+        v1::ContainerState::ContainerRunning => ContainerState::Running,
+        v1::ContainerState::ContainerExited => ContainerState::Exited,
+        v1::ContainerState::ContainerUnknown => ContainerState::Unknown,
     }
 }
 
@@ -91,12 +111,7 @@ fn time(nanos: i64) -> Option<Timestamp> {
 }
 
 async fn parse(sandbox_id: &str, status: v1::ContainerStatus) -> Container {
-    let state = match status.state() {
-        v1::ContainerState::ContainerCreated => ContainerState::Created,
-        v1::ContainerState::ContainerRunning => ContainerState::Running,
-        v1::ContainerState::ContainerExited => ContainerState::Exited,
-        v1::ContainerState::ContainerUnknown => ContainerState::Unknown,
-    };
+    let state = state(status.state());
     let message = if state == ContainerState::Exited { termination_message(&status).await } else { String::new() };
     let metadata = status.metadata.unwrap_or_default();
     let number = |key: &str, radix| status.annotations.get(key).and_then(|t| u64::from_str_radix(t, radix).ok());
@@ -264,7 +279,7 @@ impl Runtime for CriRuntime {
         Ok(out)
     }
 
-    async fn pod(&self, uid: &str) -> Result<PodState> {
+    async fn pod(&self, uid: &str, known: &PodState) -> Result<PodState> {
         let sandboxes = v1::PodSandboxFilter { label_selector: by_uid(uid), ..Default::default() };
         let containers = v1::ContainerFilter { label_selector: by_uid(uid), ..Default::default() };
         let (sandboxes, containers) = tokio::try_join!(
@@ -272,13 +287,14 @@ impl Runtime for CriRuntime {
             self.client.list_containers(Some(containers))
         )?;
         // All at once: each is a question of its own to the runtime.
-        let found = |sandbox: Result<Sandbox>| match sandbox {
-            Ok(sandbox) => Ok(Some(sandbox)),
-            Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(error),
-        };
-        let sandboxes = sandboxes.iter().map(|listed| async { found(self.sandbox(&listed.id).await) });
-        let containers = containers.into_iter().map(|listed| self.container(listed));
+        let sandboxes = sandboxes.into_iter().map(|listed| {
+            let known = known.sandboxes.iter().find(|s| s.id == listed.id);
+            self.sandbox_of(listed, known)
+        });
+        let containers = containers.into_iter().map(|listed| {
+            let known = known.by_id(&listed.id);
+            self.container(listed, known)
+        });
         let (sandboxes, containers) = tokio::try_join!(try_join_all(sandboxes), try_join_all(containers))?;
         let mut out = PodState {
             sandboxes: sandboxes.into_iter().flatten().collect(),
@@ -336,8 +352,12 @@ impl Runtime for CriRuntime {
                         None => return Err(lost("container events")),
                         Some(event) => {
                             let event = event?;
-                            let ended = event.container_event_type() == v1::ContainerEventType::ContainerStoppedEvent;
-                            if found.send(Hint { id: event.container_id, ended }).await.is_err() {
+                            let what = match event.container_event_type() {
+                                v1::ContainerEventType::ContainerStartedEvent => Happened::Started,
+                                v1::ContainerEventType::ContainerStoppedEvent => Happened::Ended,
+                                _ => Happened::Other,
+                            };
+                            if found.send(Hint { id: event.container_id, what }).await.is_err() {
                                 return Ok(());
                             }
                         }
@@ -350,8 +370,12 @@ impl Runtime for CriRuntime {
         let mut events = self.containerd.task_events().await?;
         while let Some(event) = events.next().await {
             let event = event?;
-            let ended = event.kind == TaskEventKind::Exited;
-            if found.send(Hint { id: event.container_id, ended }).await.is_err() {
+            let what = match event.kind {
+                TaskEventKind::Started => Happened::Started,
+                TaskEventKind::Exited => Happened::Ended,
+                TaskEventKind::OutOfMemory | TaskEventKind::Deleted => Happened::Other,
+            };
+            if found.send(Hint { id: event.container_id, what }).await.is_err() {
                 return Ok(());
             }
         }
@@ -388,7 +412,10 @@ impl Runtime for CriRuntime {
     }
 
     async fn update_container(&self, id: &str, resources: v1::LinuxContainerResources) -> Result<()> {
-        self.client.update_container_resources(id, resources).await
+        let done = self.client.update_container_resources(id, resources).await;
+        // Also where it failed: it may have happened.
+        self.changed.lock().insert(id.to_owned());
+        done
     }
 
     async fn update_sandbox(&self, id: &str, resources: v1::LinuxContainerResources) -> Result<()> {
@@ -407,7 +434,7 @@ impl Runtime for CriRuntime {
     }
 
     async fn remove_container(&self, id: &str) -> Result<()> {
-        self.ended.lock().remove(id);
+        self.changed.lock().remove(id);
         self.client.remove_container(id).await
     }
 

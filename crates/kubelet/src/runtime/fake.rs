@@ -11,7 +11,8 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 
 use super::{
-    Container, ContainerState, Error, Health, Hint, Image, Output, PodState, Result, Runtime, Sandbox, Summary,
+    Container, ContainerState, Error, Happened, Health, Hint, Image, Output, PodState, Result, Runtime, Sandbox,
+    Summary,
 };
 use super::{labels, labels as l};
 
@@ -223,7 +224,11 @@ fn finish(c: &mut Container, code: i32, at: Timestamp) {
 
 impl World {
     fn hint(&mut self, id: &str) {
-        self.hints.retain(|tx| tx.try_send(Hint { id: id.into(), ended: false }).is_ok());
+        self.happened(id, Happened::Other);
+    }
+
+    fn happened(&mut self, id: &str, what: Happened) {
+        self.hints.retain(|tx| tx.try_send(Hint { id: id.into(), what }).is_ok());
     }
 
     fn id(&mut self, prefix: &str) -> String {
@@ -268,7 +273,7 @@ impl Runtime for Fake {
             .collect())
     }
 
-    async fn pod(&self, uid: &str) -> Result<PodState> {
+    async fn pod(&self, uid: &str, _: &PodState) -> Result<PodState> {
         let world = self.call("pod", uid)?;
         Ok(world.pods.get(uid).map(|(_, p)| p.clone()).unwrap_or_default())
     }
@@ -301,7 +306,7 @@ impl Runtime for Fake {
         (summary.namespace, summary.name) = (meta.namespace, meta.name);
         pod.sandboxes
             .insert(0, Sandbox { id: id.clone(), attempt: meta.attempt, ready: true, created_at, ips, host_network });
-        world.hint(&id);
+        world.happened(&id, Happened::Started);
         Ok(id)
     }
 
@@ -386,7 +391,7 @@ impl Runtime for Fake {
         let c = world.find(id)?;
         c.state = ContainerState::Running;
         c.started_at = Some(at);
-        world.hint(id);
+        world.happened(id, Happened::Started);
         Ok(())
     }
 

@@ -100,6 +100,17 @@ impl PodState {
         self.containers.iter().find(|c| c.id == id)
     }
 
+    /// A container or sandbox of that id runs.
+    pub fn runs(&self, id: &str) -> bool {
+        let container = self.by_id(id).is_some_and(|c| c.state == ContainerState::Running);
+        container || self.sandboxes.iter().any(|s| s.id == id && s.ready)
+    }
+
+    /// There is a container or sandbox of that id.
+    pub fn knows(&self, id: &str) -> bool {
+        self.by_id(id).is_some() || self.sandboxes.iter().any(|s| s.id == id)
+    }
+
     /// Nothing of the pod is left.
     pub fn is_empty(&self) -> bool {
         self.sandboxes.is_empty() && self.containers.is_empty()
@@ -127,8 +138,18 @@ pub struct Summary {
 pub struct Hint {
     /// Its id.
     pub id: String,
+    pub what: Happened,
+}
+
+/// What a hint says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Happened {
+    /// Its first process runs.
+    Started,
     /// Its first process has ended. The runtime's own records may say so only a little later.
-    pub ended: bool,
+    Ended,
+    /// Something else.
+    Other,
 }
 
 /// Who the runtime is and how it does.
@@ -220,8 +241,9 @@ pub trait Runtime: Send + Sync + 'static {
     }
     /// Every pod in it by uid.
     async fn list(&self) -> Result<BTreeMap<String, Summary>>;
-    /// One pod in full.
-    async fn pod(&self, uid: &str) -> Result<PodState>;
+    /// One pod in full. What is in `known`, as it was seen before, is not asked for again while it is listed in
+    /// the same state: of a container that runs, or has ended, nothing changes but what is changed from here.
+    async fn pod(&self, uid: &str, known: &PodState) -> Result<PodState>;
     /// One sandbox.
     async fn sandbox(&self, id: &str) -> Result<Sandbox>;
     /// Ends processes of the runtime that it has lost sight of itself and that serve nothing; `known`

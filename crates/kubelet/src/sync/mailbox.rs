@@ -12,6 +12,7 @@ use crate::pod::BoundPod;
 use crate::probe::prober::Told;
 use crate::probe::threshold::Kind;
 use crate::report::Wait;
+use crate::runtime::{Happened, Hint, Sandbox};
 
 /// Everything that was put in since the last look.
 #[derive(Default)]
@@ -24,12 +25,18 @@ pub struct Inbox {
     pub mirror: Option<Option<Arc<BoundPod>>>,
     /// Something happened in the runtime.
     pub runtime: bool,
+    /// Sandboxes and containers that were reported to run.
+    pub started: BTreeSet<String>,
+    /// The sandbox that the start under way has made.
+    pub made: Option<Sandbox>,
     /// Sandboxes and containers that were reported to have ended.
     pub ended: BTreeSet<String>,
     /// A ConfigMap or Secret of the pod changed.
     pub objects: bool,
     /// The node wants the pod gone, in so many seconds.
     pub evict: Option<(Cause, i64)>,
+    /// The node is short of disk: a pod that has ended keeps no records and logs.
+    pub give_back: bool,
     /// What nothing of the pod may begin before, or that it may.
     pub held: Option<Option<Wait>>,
     /// What probes found.
@@ -61,11 +68,12 @@ impl Mailbox {
         self.put(|inbox| inbox.runtime = true);
     }
 
-    /// A sandbox or container has ended.
-    pub fn ended(&self, id: &str) {
-        self.put(|inbox| {
-            inbox.runtime = true;
-            inbox.ended.insert(id.to_owned());
+    /// What the runtime tells of a sandbox or container.
+    pub fn hint(&self, hint: &Hint) {
+        self.put(|inbox| match hint.what {
+            Happened::Started => drop(inbox.started.insert(hint.id.clone())),
+            Happened::Ended => drop(inbox.ended.insert(hint.id.clone())),
+            Happened::Other => inbox.runtime = true,
         });
     }
 

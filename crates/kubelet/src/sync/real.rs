@@ -26,6 +26,8 @@ use crate::context::{Context, Settings};
 use crate::image::puller::Puller;
 use crate::logs::follow::{Reader, Step};
 use crate::logs::line::Options;
+use crate::node::pressure::Gauge;
+use crate::node::thresholds::Thresholds;
 use crate::program::FakePrograms;
 use crate::report::FakeReport;
 use crate::resize::Allocations;
@@ -91,18 +93,19 @@ impl Real {
             owners: Default::default(),
             features: Default::default(),
             allocations: Allocations::open(&root.join("pods")),
+            gauge: Arc::new(Gauge::new(Thresholds::none())),
             users: Blocks::open(&root.join("pods")),
             metrics: Default::default(),
         });
         let (tx, mut rx) = mpsc::channel(64);
         let since = clock.now();
-        let (worker, view, mail) = Worker::new(ctx.clone(), cluster.get().expect("a pod"), None);
+        let (worker, view, mail) = Worker::new(ctx.clone(), cluster.get().expect("a pod"), None, true);
         let (listening, told) = (runtime.clone(), mail.clone());
         let hints = tokio::spawn(async move {
             let listen = async { listening.hints(tx).await };
             let tell = async {
                 while let Some(hint) = rx.recv().await {
-                    if hint.ended { told.ended(&hint.id) } else { told.runtime() }
+                    told.hint(&hint);
                 }
             };
             tokio::join!(listen, tell).0.expect("hints");
@@ -113,7 +116,7 @@ impl Real {
     }
 
     async fn seen(&self) -> PodState {
-        self.runtime.pod(&self.uid).await.expect("a state")
+        self.runtime.pod(&self.uid, &PodState::default()).await.expect("a state")
     }
 
     async fn until(&self, what: &str, done: impl Fn(&Self) -> bool) {
@@ -221,7 +224,7 @@ async fn a_pod_with_everything() {
     // The kubelet restarts: no container does.
     let before: Vec<_> = real.seen().await.containers.iter().map(|c| c.id.clone()).collect();
     real.task.abort();
-    let (worker, view, mail) = Worker::new(real.ctx.clone(), real.cluster.get().expect("a pod"), None);
+    let (worker, view, mail) = Worker::new(real.ctx.clone(), real.cluster.get().expect("a pod"), None, true);
     (real.view, real.mail) = (view, mail);
     real.task = AbortOnDropHandle::new(tokio::spawn(worker.run(Stage::new())));
     real.until("adopted", |s| !s.view.borrow().seen.is_empty()).await;

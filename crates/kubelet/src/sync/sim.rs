@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::types::core::v1::{Container, Pod, PodStatus};
+use api::types::core::v1::{Container, PodStatus};
 use async_trait::async_trait;
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -23,12 +23,15 @@ use crate::container::env::Objects;
 use crate::container::service_links::Service;
 use crate::context::{Context, Settings, busy};
 use crate::image::puller::Puller;
+use crate::node::pressure::Gauge;
+use crate::node::thresholds::Thresholds;
 use crate::pod::BoundPod;
 use crate::program::FakePrograms;
 use crate::report::FakeReport;
 use crate::resize::Allocations;
 use crate::runtime::fake::Fake;
 use crate::runtime::{ContainerState, Error};
+use crate::shown::ShownStatus;
 use crate::users::Blocks;
 use crate::volume::files::{Needs, TokenKey};
 use crate::volume::mounts::FakeMounts;
@@ -99,7 +102,7 @@ impl Cluster for FakeCluster {
         Ok(Token { token: "t".into(), expires })
     }
 
-    async fn patch_status(&self, _: &BoundPod, patch: &Value) -> Result<Option<Arc<Pod>>, client::Error> {
+    async fn patch_status(&self, _: &BoundPod, patch: &Value) -> Result<Option<ShownStatus>, client::Error> {
         if *self.refuse.lock() {
             return Err(client::Error::Interrupted("no answer".into()));
         }
@@ -111,7 +114,8 @@ impl Cluster for FakeCluster {
         if let Some(phase) = changed.as_ref().and_then(|p| p.status().phase.clone()) {
             self.phases.lock().push(phase);
         }
-        Ok(changed.map(|p| p.object().clone()))
+        let shown = |pod: Arc<BoundPod>| serde_json::from_value(json!(**pod.object())).expect("a status");
+        Ok(changed.map(shown))
     }
 
     async fn delete(&self, _: &BoundPod) -> Result<(), client::Error> {
@@ -176,6 +180,7 @@ fn context(
         owners: Default::default(),
         features: Default::default(),
         allocations: Allocations::open(&root.join("pods")),
+        gauge: Arc::new(Gauge::new(Thresholds::none())),
         users: Blocks::open(&root.join("pods")),
         metrics: Default::default(),
     })
@@ -206,7 +211,7 @@ impl Sim {
         }));
         let ctx = context(&clock, &rng, &runtime, &cluster, &report, root.path(), &mounts);
         admit(&ctx, &cluster);
-        let (worker, view, mail) = Worker::new(ctx.clone(), cluster.get().expect("a pod"), None);
+        let (worker, view, mail) = Worker::new(ctx.clone(), cluster.get().expect("a pod"), None, false);
         let task = AbortOnDropHandle::new(tokio::spawn(worker.run(Stage::new())));
         Self { ctx, clock, rng, runtime, cluster, report, root, mounts, mail, view, task }
     }
@@ -218,7 +223,7 @@ impl Sim {
         let (root, mounts) = (self.root.path(), &self.mounts);
         let ctx = context(&self.clock, &self.rng, &self.runtime, &self.cluster, &self.report, root, mounts);
         admit(&ctx, &self.cluster);
-        let (worker, view, mail) = Worker::new(ctx.clone(), pod, None);
+        let (worker, view, mail) = Worker::new(ctx.clone(), pod, None, true);
         (self.ctx, self.view, self.mail) = (ctx, view, mail);
         self.task = AbortOnDropHandle::new(tokio::spawn(worker.run(Stage::new())));
     }

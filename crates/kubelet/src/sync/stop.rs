@@ -65,6 +65,7 @@ async fn container(
 
 /// Whether the container ends within so long. Asks more and more rarely.
 async fn ended_within(ctx: &Context, pod: &BoundPod, id: &str, grace: Duration) -> bool {
+    let known = PodState::default();
     let deadline = ctx.clock.now() + grace;
     for n in 1.. {
         let left = deadline.since(ctx.clock.now());
@@ -72,7 +73,7 @@ async fn ended_within(ctx: &Context, pod: &BoundPod, id: &str, grace: Duration) 
             break;
         }
         ctx.clock.sleep(ASK_AGAIN.delay(n).min(left)).await;
-        let seen = ctx.runtime.pod(&pod.uid).await;
+        let seen = ctx.runtime.pod(&pod.uid, &known).await;
         if seen.is_ok_and(|seen| seen.by_id(id).is_none_or(|c| !c.may_run())) {
             return true;
         }

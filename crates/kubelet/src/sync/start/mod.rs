@@ -148,7 +148,7 @@ impl Start {
         }
         self.mail.activity(None);
         if !place.state.containers.is_empty() {
-            if let Ok(state) = ctx.runtime.pod(&pod.uid).await {
+            if let Ok(state) = ctx.runtime.pod(&pod.uid, &place.state).await {
                 if let Err(error) = stop::collect(ctx, &state).await {
                     tracing::warn!(pod = %pod.full_name(), %error, "cannot remove old containers");
                 }
@@ -247,9 +247,9 @@ impl Start {
                 let made = ctx.runtime.sandbox(&id).await.map_err(|_| Retry::BackOff)?;
                 self.passed("sandbox runs");
                 let mut state = self.seen.clone();
-                state.sandboxes.insert(0, made);
+                state.sandboxes.insert(0, made.clone());
                 self.mail.activity(None);
-                self.mail.runtime();
+                self.mail.put(|inbox| inbox.made = Some(made));
                 Ok(Place { id, config, state, objects, made: volumes, images })
             }
             Err(error) => {

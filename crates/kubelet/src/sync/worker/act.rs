@@ -101,9 +101,11 @@ impl Worker {
         }
     }
 
-    /// A pod that ended because the node is short leaves no containers and no logs, once the API has its status.
+    /// A pod that ended because the node is short leaves no containers and no logs, once the API has its status;
+    /// nor does any that has ended where the node is short of disk.
     fn gives_all_back(&self) -> bool {
-        self.pod.has_ended() && self.status.reason.as_deref() == Some(crate::evict::REASON)
+        let is_evicted = self.status.reason.as_deref() == Some(crate::evict::REASON);
+        self.pod.has_ended() && (is_evicted || self.gives_back)
     }
 
     /// Tells a start under way to go no further. Calls to the runtime are not broken off: one that
@@ -129,7 +131,7 @@ impl Worker {
             resource: "pods".into(),
             namespace: self.pod.namespace.clone(),
             name: self.pod.name.clone(),
-            revision: client::object::revision_of(&**self.pod.object()),
+            revision: self.pod.revision(),
         };
         let rng = self.ctx.rng.clone();
         Box::pin(async move { client::causes::scope(&[cause], &rng, work).await })

@@ -1,17 +1,17 @@
 //! What the task sees: the runtime's records of the pod, and probes beside its containers.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use stdx::clock::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{LOOK_AGAIN, MAX_LOOKS, Worker};
+use super::{LOOK_AGAIN, MAX_LOOKS, Step, Worker};
 use crate::probe::Target;
 use crate::probe::prober::{Prober, Told};
 use crate::probe::threshold::{Kind, Verdict};
-use crate::runtime::{Container, ContainerState, PodState};
+use crate::runtime::{Container, ContainerState, PodState, Sandbox};
 
 impl Worker {
     /// Looks at the runtime, if it may have changed.
@@ -19,7 +19,7 @@ impl Worker {
         if !self.stale || (self.runtime_error.is_some() && self.waits_to_begin()) {
             return;
         }
-        match self.ctx.runtime.pod(&self.pod.uid).await {
+        match self.ctx.runtime.pod(&self.pod.uid, &self.seen).await {
             Ok(state) => {
                 self.stale = false;
                 if self.runtime_error.take().is_some() {
@@ -45,14 +45,33 @@ impl Worker {
         }
     }
 
+    /// Takes in what the runtime, and the start under way, have told. What is known already is no reason to look.
+    pub(super) fn hear(
+        &mut self,
+        is_changed: bool,
+        made: Option<Sandbox>,
+        started: &BTreeSet<String>,
+        ended: BTreeSet<String>,
+    ) {
+        if let Some(made) = made.filter(|made| self.seen.sandboxes.iter().all(|s| s.id != made.id)) {
+            let mut seen = PodState::clone(&self.seen);
+            seen.sandboxes.insert(0, made);
+            self.seen = Arc::new(seen);
+        }
+        let is_starting = matches!(self.step, Step::Start { .. });
+        // A start tells of what it starts, and is followed by a look.
+        let starts = !is_starting && started.iter().any(|id| !self.seen.runs(id));
+        let seen = self.seen.clone();
+        let is_news = |id: &String| seen.runs(id) || !seen.knows(id);
+        let before = self.ending.len();
+        self.ending.extend(ended.into_iter().filter(is_news).map(|id| (id, 0)));
+        self.stale |= is_changed || starts || self.ending.len() > before;
+    }
+
     /// Sees to it that ends that were reported are found in the runtime's records, soon.
     fn expect_ends(&mut self) {
         let seen = self.seen.clone();
-        let runs = |id: &str| {
-            seen.by_id(id).is_some_and(|c| c.state == ContainerState::Running)
-                || seen.sandboxes.iter().any(|s| s.id == id && s.ready)
-        };
-        self.ending.retain(|id, looks| runs(id) && *looks < MAX_LOOKS);
+        self.ending.retain(|id, looks| seen.runs(id) && *looks < MAX_LOOKS);
         self.ending.values_mut().for_each(|looks| *looks += 1);
         let looks = self.ending.values().min().copied();
         self.look_again = looks.map(|n| self.ctx.clock.now() + LOOK_AGAIN.delay(n));

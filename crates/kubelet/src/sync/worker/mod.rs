@@ -16,7 +16,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::types::core::v1::{Pod, PodStatus};
+use api::types::core::v1::PodStatus;
 use parking_lot::Mutex;
 use stdx::backoff::Policy;
 use stdx::clock::Instant;
@@ -36,6 +36,7 @@ use crate::probe::threshold::Kind;
 use crate::report::Wait;
 use crate::resize::{Actuated, Resizing};
 use crate::runtime::PodState;
+use crate::shown::ShownStatus;
 use crate::status::containers::Waiting;
 
 /// Failed steps and reads are tried again with these delays; never the first time.
@@ -78,7 +79,7 @@ enum Step {
 
 enum Write {
     None,
-    Status(serde_json::Value, Work<Result<Option<Arc<Pod>>, client::Error>>),
+    Status(serde_json::Value, Work<Result<Option<ShownStatus>, client::Error>>),
     Delete(Work<Result<(), client::Error>>),
 }
 
@@ -89,7 +90,7 @@ enum Event {
     Started(Outcome),
     Ended(Result<(), String>),
     Cleaned(Result<(), String>),
-    Wrote(Result<Option<Arc<Pod>>, client::Error>),
+    Wrote(Result<Option<ShownStatus>, client::Error>),
     Deleted(Result<(), client::Error>),
     Time,
 }
@@ -109,6 +110,8 @@ pub struct Worker {
     life: Phase,
     rejected: Option<Cause>,
     eviction: Option<(Cause, i64)>,
+    /// It leaves no records and logs once it has ended.
+    gives_back: bool,
     /// Nothing begins before that is over.
     held: Option<Wait>,
     /// When `activeDeadlineSeconds` has passed.
@@ -157,11 +160,13 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// A task for `pod`; `rejected` says why the node does not take it.
+    /// A task for `pod`; `rejected` says why the node does not take it. `may_be_there`: the runtime may have
+    /// something of it already, which is looked for before anything else.
     pub fn new(
         ctx: Arc<Context>,
         pod: Arc<BoundPod>,
         rejected: Option<Cause>,
+        may_be_there: bool,
     ) -> (Self, watch::Receiver<View>, Arc<Mailbox>) {
         let seen = Arc::new(PodState::default());
         let known = pod.status().clone();
@@ -169,7 +174,7 @@ impl Worker {
             pod: pod.clone(),
             seen: seen.clone(),
             status: Arc::new(known.clone()),
-            looked: false,
+            looked: !may_be_there,
             cleaned: false,
         };
         let (view, receiver) = watch::channel(first);
@@ -185,12 +190,13 @@ impl Worker {
             life: Phase::Running,
             rejected,
             eviction: None,
+            gives_back: false,
             held: None,
             deadline,
             seen,
-            stale: true,
-            looked: false,
-            looked_at: None,
+            stale: may_be_there,
+            looked: !may_be_there,
+            looked_at: (!may_be_there).then(|| ctx.clock.now()),
             started: HashMap::new(),
             runtime_error: None,
             ending: HashMap::new(),
@@ -211,7 +217,7 @@ impl Worker {
             write_failures: 0,
             write_not_before: None,
             accepted: None,
-            known_revision: client::object::revision_of(&**pod.object()),
+            known_revision: pod.revision(),
             status: known.clone(),
             known,
             generated: false,
@@ -332,13 +338,14 @@ impl Worker {
             Event::Wrote(result) => {
                 let written = std::mem::replace(&mut self.write, Write::None);
                 match result {
-                    Ok(Some(pod)) => {
+                    Ok(Some(shown)) => {
                         tracing::debug!(pod = %self.pod.full_name(), "status written");
                         self.write_failures = 0;
                         if let Write::Status(patch, _) = written {
                             self.accepted = Some(patch);
                         }
-                        self.learn(&pod);
+                        let (revision, status) = shown.split();
+                        self.learn(revision, || status);
                     }
                     // Of a static pod only the mirror is gone: the next one is told of.
                     Ok(None) if self.pod.is_static() => self.mirror = None,
@@ -376,11 +383,10 @@ impl Worker {
     }
 
     /// The API server's newest view of the pod, wherever it came from.
-    fn learn(&mut self, object: &Pod) {
-        let revision = client::object::revision_of(object);
+    fn learn(&mut self, revision: u64, status: impl FnOnce() -> PodStatus) {
         if revision >= self.known_revision {
             self.known_revision = revision;
-            self.known = object.status.clone().unwrap_or_default();
+            self.known = status();
         }
     }
 
@@ -388,7 +394,7 @@ impl Worker {
     /// knew since when things are as they are.
     fn mirrored(&mut self, mirror: Option<Arc<BoundPod>>) {
         if let Some(mirror) = &mirror {
-            self.learn(mirror.object());
+            self.learn(mirror.revision(), || mirror.status().clone());
             if self.mirror.is_none() && mirror.status().conditions.as_ref().is_some_and(|c| !c.is_empty()) {
                 self.generated = false;
                 if self.looked {
@@ -403,7 +409,7 @@ impl Worker {
         let inbox = self.mail.take();
         if let Some(pod) = inbox.pod {
             if !pod.is_static() {
-                self.learn(pod.object());
+                self.learn(pod.revision(), || pod.status().clone());
             }
             let files = |p: &BoundPod| (p.meta().labels.clone(), p.meta().annotations.clone());
             if files(&pod) != files(&self.pod) {
@@ -424,8 +430,7 @@ impl Worker {
             self.mirrored(mirror);
         }
         self.gone |= inbox.gone;
-        self.stale |= inbox.runtime;
-        self.ending.extend(inbox.ended.into_iter().map(|id| (id, 0)));
+        self.hear(inbox.runtime, inbox.made, &inbox.started, inbox.ended);
         if inbox.objects {
             self.memory.lock().volumes_fresh = false;
             self.settle();
@@ -433,6 +438,7 @@ impl Worker {
         if let Some(eviction) = inbox.evict {
             self.eviction.get_or_insert(eviction);
         }
+        self.gives_back |= inbox.give_back;
         if let Some(held) = inbox.held {
             self.held = held;
         }
