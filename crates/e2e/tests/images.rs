@@ -31,7 +31,10 @@ async fn images_and_who_may_have_them() -> Result<()> {
     accounts_have_secrets(&cluster, &registry).await.context("accounts have secrets")?;
     a_plugin_knows(&cluster, &registry).await.context("a plugin knows")?;
     what_nobody_uses_goes(&mut cluster, &registry, &flags).await.context("what nobody uses goes")?;
-    a_node_without_memory_ends_its_pods(&mut cluster).await.context("a node without memory ends its pods")
+    a_node_without_memory_ends_its_pods(&mut cluster).await.context("a node without memory ends its pods")?;
+    a_node_without_disk_or_pids_ends_its_pods(&mut cluster, &registry, &flags)
+        .await
+        .context("a node without disk or pids")
 }
 
 /// A plugin that knows the registry's user for one image only; it notes what it is asked.
@@ -210,4 +213,65 @@ async fn a_node_without_memory_ends_its_pods(cluster: &mut Cluster) -> Result<()
         })
         .await?;
     cluster.kubectl(&["delete", "pod", "keeper", "anew"]).await.map(drop)
+}
+
+/// What nobody needs goes first where the disk is short: the container of a pod that has ended, then its image.
+/// As above, no machine has so much of either.
+async fn a_node_without_disk_or_pids_ends_its_pods(
+    cluster: &mut Cluster,
+    registry: &Registry,
+    flags: &[&str],
+) -> Result<()> {
+    let endpoint = format!("unix://{}", Layout::below(cluster.root()).containerd_socket().display());
+    let client = cri::Client::new(&endpoint, cluster.clock.clone())?;
+    for (signal, bound, resource, condition) in [
+        ("nodefs.available", "1Pi", "ephemeral-storage", "DiskPressure"),
+        ("pid.available", "1G", "pids", "PIDPressure"),
+    ] {
+        cluster.stop().await?;
+        cluster.up(flags).await?;
+        let mut done = pod("done", &registry.reference("kept:1"), Some("right"), "IfNotPresent");
+        (done["spec"]["restartPolicy"], done["spec"]["containers"][0]["command"]) = (json!("Never"), json!(["true"]));
+        cluster.apply(&done.to_string()).await?;
+        cluster.apply(&manifests::script("writer", &registry.reference("plugin:1"), "exec sleep 1000")).await?;
+        ready(cluster, "writer").await?;
+        cluster
+            .eventually("it has ended", || async {
+                let status = cluster.json(&["get", "pod", "done"]).await?["status"].clone();
+                // The image has no program of that name, where it has no shell: to have ended is enough.
+                ensure!(["Succeeded", "Failed"].iter().any(|phase| status["phase"] == *phase), "{status:#}");
+                Ok(())
+            })
+            .await?;
+        cluster.stop().await?;
+        let soft = [format!("--eviction-soft={signal}<{bound}"), format!("--eviction-soft-grace-period={signal}=0s")];
+        cluster.up(&[soft[0].as_str(), soft[1].as_str()]).await?;
+        let cluster = &*cluster;
+        cluster
+            .eventually("it is evicted", || async {
+                let status = cluster.json(&["get", "pod", "writer"]).await?["status"].clone();
+                ensure!(status["phase"] == "Failed" && status["reason"] == "Evicted", "{status:#}");
+                let said = status["message"].as_str().unwrap_or_default();
+                let low = format!("The node was low on resource: {resource}. Threshold quantity: {bound}, available: ");
+                ensure!(said.starts_with(&low), "{said}");
+                Ok(())
+            })
+            .await?;
+        let short = format!("jsonpath={{.items[0].status.conditions[?(@.type==\"{condition}\")].status}}");
+        cluster
+            .eventually("the Node says so", || async {
+                let found = cluster.kubectl(&["get", "nodes", "-o", &short]).await?;
+                ensure!(found == "True", "{found}");
+                Ok(())
+            })
+            .await?;
+        let left = client.list_containers(None).await?;
+        let of_done = left.iter().any(|c| c.labels.get("io.kubernetes.pod.name").is_some_and(|name| name == "done"));
+        let images = client.list_images().await?;
+        let its_image = images.iter().any(|i| i.repo_tags.contains(&registry.reference("kept:1")));
+        let is_short_of_disk = resource == "ephemeral-storage";
+        ensure!(of_done != is_short_of_disk && its_image != is_short_of_disk, "{signal}: {left:?} {images:?}");
+        cluster.kubectl(&["delete", "pod", "done", "writer"]).await?;
+    }
+    Ok(())
 }

@@ -92,7 +92,7 @@ impl Pods {
             for volume in of.spec().volumes.iter().flatten().filter(|v| v.empty_dir.is_some()) {
                 let path = layout.volume(&of.uid, volume);
                 // What is in memory is none of the disk's.
-                if !layout.mounts.is_mounted(&path) {
+                if !layout.mounts.is_mounted_here(&path) {
                     usage.volumes.insert(volume.name.clone(), look.used(&path)?);
                 }
             }

@@ -2,10 +2,11 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 
@@ -60,6 +61,12 @@ pub trait Mounts: Send + Sync + 'static {
     fn abort(&self, mount: &Mounted) -> io::Result<()>;
     /// What is mounted beneath `root`, the deepest and newest first.
     fn beneath(&self, root: &Path) -> io::Result<Vec<Mounted>>;
+
+    /// Something is mounted at `path` itself, which is no server's on the network: to ask the kernel about that
+    /// very path may take for ever where it is.
+    fn is_mounted_here(&self, path: &Path) -> bool {
+        self.is_mounted(path)
+    }
 
     /// Something is mounted at `path` itself.
     fn is_mounted(&self, path: &Path) -> bool {
@@ -155,6 +162,20 @@ impl Mounts for KernelMounts {
     fn beneath(&self, root: &Path) -> io::Result<Vec<Mounted>> {
         Ok(parse(&std::fs::read_to_string("/proc/self/mountinfo")?, root))
     }
+
+    /// One question about one path, where the whole table has a line for every mount of every pod.
+    fn is_mounted_here(&self, path: &Path) -> bool {
+        let at = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+        let told = rustix::fs::statx(rustix::fs::CWD, path, at, StatxFlags::empty());
+        match told {
+            Ok(found) if found.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT) => {
+                found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)
+            }
+            Err(Errno::NOENT | Errno::NOTDIR) => false,
+            // Kernels before 5.8 do not tell.
+            _ => self.is_mounted(path),
+        }
+    }
 }
 
 /// Options as `mount` takes them, as flags and what is left for the file system.
@@ -181,7 +202,12 @@ fn parse(text: &str, root: &Path) -> Vec<Mounted> {
         .filter_map(|line| {
             let (head, tail) = line.split_once(" - ")?;
             let mut head = head.split(' ');
-            let (id, path) = (head.next()?.parse().ok()?, unescape(head.nth(3)?));
+            let (id, path) = (head.next()?, head.nth(3)?);
+            // Most lines are of other pods: they are told by their first bytes.
+            if !path.contains('\\') && !path.as_bytes().starts_with(root.as_os_str().as_bytes()) {
+                return None;
+            }
+            let (id, path) = (id.parse().ok()?, unescape(path));
             Some(Mounted { id, path, kind: tail.split(' ').next()?.to_owned() })
         })
         .filter(|m| m.path.starts_with(root) && m.path != root)
@@ -330,6 +356,17 @@ mod tests {
             KernelMounts.unmount(&mount).expect("unmounted");
         }
         assert_eq!((meta.gid(), meta.permissions().mode() & 0o7777), (4711, 0o2770));
+    }
+
+    #[test]
+    fn what_is_mounted_at_a_path() {
+        let root = tempfile::tempdir().expect("a directory");
+        std::os::unix::fs::symlink("/proc", root.path().join("link")).expect("linked");
+        let is = |path: &Path| [KernelMounts.is_mounted_here(path), KernelMounts.is_mounted(path)];
+        assert_eq!(is(Path::new("/proc")), [true; 2]);
+        for none in ["", "none", "none/deeper", "link"] {
+            assert_eq!(is(&root.path().join(none)), [false; 2], "{none}");
+        }
     }
 
     #[test]

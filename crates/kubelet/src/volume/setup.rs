@@ -128,7 +128,7 @@ impl Layout {
             Source::Files { payload, private, .. } => {
                 self.directory(&path, 0o755).map_err(text)?;
                 if *private {
-                    if !self.mounts.is_mounted(&path) {
+                    if !self.mounts.is_mounted_here(&path) {
                         self.mounts.tmpfs(&path, None, Top { mode: 0o755, group: None }).map_err(text)?;
                     }
                     // Of the file system itself: an earlier kubelet left it to everybody.
@@ -150,7 +150,7 @@ impl Layout {
     }
 
     fn empty_dir(&self, path: &Path, medium: Medium, mode: u32, owner: Owner) -> io::Result<()> {
-        if path.is_dir() && (medium == Medium::Disk || self.mounts.is_mounted(path)) {
+        if path.is_dir() && (medium == Medium::Disk || self.mounts.is_mounted_here(path)) {
             // It is the pod's by now; nothing in it is touched again.
             return Ok(());
         }
