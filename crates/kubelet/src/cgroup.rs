@@ -12,8 +12,10 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use api::pod::QosClass;
+use parking_lot::Mutex;
 use rustix::process::{Pid, Signal};
 
 use crate::container::resources::{PERIOD, quota, shares, weight};
@@ -222,6 +224,8 @@ pub struct Cgroups {
     root: Root,
     /// Processes that one pod may have.
     pids: Option<u64>,
+    /// The shares that the class of burstable pods was last given.
+    weighed: Arc<Mutex<Option<i64>>>,
 }
 
 impl Cgroups {
@@ -229,7 +233,7 @@ impl Cgroups {
     pub fn new(hierarchies: Hierarchies, root: &str) -> Self {
         let root = root.trim_matches('/');
         let prefix = if root.is_empty() { String::new() } else { format!("/{root}") };
-        Self { hierarchies, root: Root { prefix, driver: Driver::Cgroupfs }, pids: None }
+        Self { hierarchies, root: Root { prefix, driver: Driver::Cgroupfs }, pids: None, weighed: Arc::default() }
     }
 
     /// The same, named as `driver` does.
@@ -316,8 +320,23 @@ impl Cgroups {
             .map(|p| api::pod::by_spec(p.object())[0].get("cpu").map_or(0, |q| q.milli()))
             .fold(0i128, i128::saturating_add);
         let of = |shares| Allowance { shares, quota: 0, memory: 0 };
+        // Most pods that come and go ask for nothing, and change nothing here.
+        let mut weighed = self.weighed.lock();
+        if *weighed == Some(shares(milli)) && self.has_classes() {
+            return Ok(());
+        }
+        *weighed = None;
         self.write(&class_path(&self.root, QosClass::Burstable), of(shares(milli)))?;
-        self.write(&class_path(&self.root, QosClass::BestEffort), of(shares(0)))
+        self.write(&class_path(&self.root, QosClass::BestEffort), of(shares(0)))?;
+        *weighed = Some(shares(milli));
+        Ok(())
+    }
+
+    /// The cgroups of the classes are where their weights were written.
+    fn has_classes(&self) -> bool {
+        let classes = [QosClass::Burstable, QosClass::BestEffort].map(|class| class_path(&self.root, class));
+        let of = |class: &String| writes(&self.hierarchies, class, Allowance { shares: 0, quota: 0, memory: 0 });
+        classes.iter().flat_map(of).all(|(dir, ..)| dir.is_dir())
     }
 
     fn write(&self, cgroup: &str, allowance: Allowance) -> io::Result<()> {
@@ -584,6 +603,18 @@ mod tests {
         assert_eq!(cgroups.found(), [("u-1".to_owned(), "/kubepods/burstable/podu-1".to_owned())]);
         let read = |file: &str| std::fs::read_to_string(dir.path().join(file)).unwrap_or_default();
         assert_eq!(read("cpu/kubepods/burstable/podu-1/cpu.shares"), "768");
+        // Weights are written when they change, or when their cgroup is another one.
+        let class = dir.path().join("cpu/kubepods/burstable/cpu.shares");
+        let weigh = |pods: &[&BoundPod]| {
+            cgroups.weigh(pods.iter().copied()).expect("weighed");
+            std::fs::read_to_string(&class).expect("there")
+        };
+        assert_eq!(weigh(&[&pod]), "768");
+        std::fs::write(&class, "as it was").expect("written");
+        assert_eq!((weigh(&[&pod]), weigh(&[])), ("as it was".into(), "2".into()));
+        std::fs::remove_dir_all(dir.path().join("cpu/kubepods/besteffort")).expect("removed");
+        std::fs::write(&class, "another").expect("written");
+        assert_eq!(weigh(&[]), "2");
         // The kernel's files vanish with their directory; a plain file system's do not.
         for (point, _) in &cgroups.hierarchies.v1 {
             let at = point.join("kubepods/burstable/podu-1");

@@ -39,7 +39,7 @@ pub trait Cluster: Send + Sync + 'static {
     /// A token for the pod's service account, bound to the pod.
     async fn token(&self, pod: &BoundPod, key: &TokenKey) -> Result<Token, Error>;
     /// Changes the pod's status; what became of it, or `None` when the pod is gone (a namesake is not the pod).
-    async fn patch_status(&self, pod: &BoundPod, patch: &Value) -> Result<Option<ShownStatus>, Error>;
+    async fn patch_status(&self, pod: &BoundPod, patch: &Value) -> Result<Option<Box<ShownStatus>>, Error>;
     /// Removes a pod that ended from the API.
     async fn delete(&self, pod: &BoundPod) -> Result<(), Error>;
     /// The handler of a RuntimeClass; `None` when there is no such class.
@@ -71,7 +71,7 @@ impl Cluster for NoCluster {
         nobody()
     }
 
-    async fn patch_status(&self, _: &BoundPod, _: &Value) -> Result<Option<ShownStatus>, Error> {
+    async fn patch_status(&self, _: &BoundPod, _: &Value) -> Result<Option<Box<ShownStatus>>, Error> {
         nobody()
     }
 
@@ -305,7 +305,7 @@ impl Cluster for ApiCluster {
         }
     }
 
-    async fn patch_status(&self, pod: &BoundPod, patch: &Value) -> Result<Option<ShownStatus>, Error> {
+    async fn patch_status(&self, pod: &BoundPod, patch: &Value) -> Result<Option<Box<ShownStatus>>, Error> {
         let pods = self.client.api::<Pod>().namespace(&pod.namespace);
         match pods.patch_status_as(&pod.name, &Patch::Strategic(patch.clone())).await {
             Ok(status) => Ok(Some(status)),

@@ -41,8 +41,11 @@
 //! * What is asked of the kubelet is asked of the API server first, by the narrowest permission that allows
 //!   it, and no path of the node's logs leads out. [src/server/tests.rs: fine_grained_permissions;
 //!   src/server/node_logs.rs: nothing_leads_out]
-//! * A node that is short of something ends the pod that is to end first, and tells why. [src/evict/rank.rs: memory;
-//!   src/evict/rank.rs: disk; src/run_tests.rs: a_node_that_is_short_of_memory_ends_a_pod]
+//! * A node that is short of something ends the pod that is to end first, and tells why, after what nobody needs is
+//!   gone; what it was short of it says. [src/evict/rank.rs: memory; src/evict/rank.rs: disk; src/run_tests.rs:
+//!   a_node_that_is_short_of_memory_ends_a_pod; src/run_tests.rs:
+//!   a_node_that_is_short_of_disk_gives_back_what_nobody_needs_first; src/node/keeper_tests.rs:
+//!   a_shortage_that_is_over_at_once_is_told]
 //! * No path leads out of a pod's own directory. [src/volume/beneath.rs: no_link_leads_out;
 //!   src/logs/follow_tests.rs: no_link_leads_to_another_file]
 

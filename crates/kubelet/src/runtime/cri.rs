@@ -37,6 +37,8 @@ pub struct CriRuntime {
     socket: PathBuf,
     /// Containers that were given other resources since they were last asked for.
     changed: Mutex<HashSet<String>>,
+    /// Sandboxes that were stopped, network and all, and are not removed yet: to stop them again changes nothing.
+    stopped: Mutex<HashSet<String>>,
 }
 
 impl CriRuntime {
@@ -57,6 +59,7 @@ impl CriRuntime {
             views: Views::new(Snapshots::new(endpoint, clock.clone())?),
             socket: ::cri::socket_path(endpoint)?,
             changed: Mutex::default(),
+            stopped: Mutex::default(),
         })
     }
 
@@ -387,11 +390,23 @@ impl Runtime for CriRuntime {
     }
 
     async fn stop_sandbox(&self, id: &str) -> Result<()> {
-        self.client.stop_pod_sandbox(id).await
+        if self.stopped.lock().contains(id) {
+            return Ok(());
+        }
+        self.client.stop_pod_sandbox(id).await?;
+        let mut stopped = self.stopped.lock();
+        // What somebody else removes is never taken out; forget in bulk.
+        if stopped.len() >= 4096 {
+            stopped.clear();
+        }
+        stopped.insert(id.to_owned());
+        Ok(())
     }
 
     async fn remove_sandbox(&self, id: &str) -> Result<()> {
-        self.client.remove_pod_sandbox(id).await
+        self.client.remove_pod_sandbox(id).await?;
+        self.stopped.lock().remove(id);
+        Ok(())
     }
 
     async fn create_container(

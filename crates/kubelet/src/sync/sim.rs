@@ -102,7 +102,7 @@ impl Cluster for FakeCluster {
         Ok(Token { token: "t".into(), expires })
     }
 
-    async fn patch_status(&self, _: &BoundPod, patch: &Value) -> Result<Option<ShownStatus>, client::Error> {
+    async fn patch_status(&self, _: &BoundPod, patch: &Value) -> Result<Option<Box<ShownStatus>>, client::Error> {
         if *self.refuse.lock() {
             return Err(client::Error::Interrupted("no answer".into()));
         }

@@ -79,7 +79,7 @@ enum Step {
 
 enum Write {
     None,
-    Status(serde_json::Value, Work<Result<Option<ShownStatus>, client::Error>>),
+    Status(serde_json::Value, Work<Result<Option<Box<ShownStatus>>, client::Error>>),
     Delete(Work<Result<(), client::Error>>),
 }
 
@@ -90,7 +90,7 @@ enum Event {
     Started(Outcome),
     Ended(Result<(), String>),
     Cleaned(Result<(), String>),
-    Wrote(Result<Option<ShownStatus>, client::Error>),
+    Wrote(Result<Option<Box<ShownStatus>>, client::Error>),
     Deleted(Result<(), client::Error>),
     Time,
 }
