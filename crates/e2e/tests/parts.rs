@@ -94,9 +94,11 @@ async fn every_part_runs_alone() -> Result<()> {
                 &root,
                 "--pod-logs-dir",
                 &logs,
+                "--cluster-dns=10.96.0.10",
                 NEARLY_FULL_DISK,
             ],
         )?,
+        part(&cluster, "dns", "dns.kubeconfig", &[])?,
         part(&cluster, "kube-proxy", "proxy.kubeconfig", &["--proxy-mode=nftables", "--masquerade-egress"])?,
     ];
     let manifest = manifests::web("alone", &registry.reference("nginx:1"), 2, 30081);
@@ -108,6 +110,8 @@ async fn every_part_runs_alone() -> Result<()> {
     let ip = cluster.kubectl(&["get", "service", "alone", "-o", "jsonpath={.spec.clusterIP}"]).await?;
     let url = format!("http://{ip}/");
     cluster.eventually("the Service answers", || cluster.http_get(&url)).await?;
+    let ready = || cluster.http_get("http://10.96.0.10:9153/ready");
+    cluster.eventually("the DNS is ready, and led to", ready).await.with_context(|| log("dns"))?;
 
     end_pods(&cluster).await?;
     drop(parts);

@@ -243,3 +243,43 @@ async fn a_change_is_answered_at_once() {
     world.zone.write().set(&Key::new("default", "web"), None);
     assert_eq!(world.told("web.default.svc.cluster.local", kind::A).await, "NXDOMAIN");
 }
+
+/// A server for other names that asks us: the question comes back, is known to be under way, and ends; and from
+/// then on that server is asked nothing.
+#[tokio::test]
+async fn a_loop_ends() {
+    let world = World::start(true, Bounds::default()).await;
+    let relay = UdpSocket::bind("127.0.0.1:0").await.expect("a socket");
+    let relay_at = relay.local_addr().expect("an address");
+    // Ours, whose other server is the relay, which asks ours.
+    let (registry, clock, stage) = (Registry::default(), RealClock::shared(), Stage::new());
+    let metrics = Arc::new(Metrics::new(&registry, "cluster.local."));
+    let forwarder = counting(&stage, &[relay_at], &[], metrics.clone());
+    let resolver = Resolver::new(world.zone.clone(), Arc::new(true.into()), forwarder);
+    let front = Arc::new(Front::new(resolver, (Arc::default(), Own::new(BTreeSet::new)), metrics, clock));
+    let udp = Arc::new(UdpSocket::bind("127.0.0.1:0").await.expect("a socket"));
+    let (at, stage_of) = (udp.local_addr().expect("an address"), stage.clone());
+    stage.spawn(async move { serve_udp(udp, front, &stage_of).await });
+    let relay = Arc::new(relay);
+    let stage_of = stage.clone();
+    stage.run(async move {
+        let mut buffer = [0; 2048];
+        while let Ok((length, from)) = relay.recv_from(&mut buffer).await {
+            let (relay, message) = (relay.clone(), buffer[..length].to_vec());
+            stage_of.run(async move {
+                let asks = UdpSocket::bind("127.0.0.1:0").await.expect("a socket");
+                asks.send_to(&message, at).await.expect("sent");
+                let mut buffer = [0; 2048];
+                let length = asks.recv(&mut buffer).await.expect("an answer");
+                relay.send_to(&buffer[..length], from).await.expect("sent");
+            });
+        }
+    });
+    let world = World { at, ..world };
+    assert_eq!(world.told("a.org", kind::A).await, "SERVFAIL");
+    while !registry.page().contains(&format!("pintle_dns_forward_loops_total{{to=\"{relay_at}\"}} 1")) {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(world.told("b.org", kind::A).await, "SERVFAIL");
+    stage.stop();
+}

@@ -50,6 +50,7 @@ impl Kubeconfigs {
             ("system:kube-scheduler", "", file("scheduler.kubeconfig")),
             ("system:kube-controller-manager", "", file("controller-manager.kubeconfig")),
             ("system:kube-proxy", "", file("proxy.kubeconfig")),
+            ("system:pintle:dns", "", file("dns.kubeconfig")),
             ("system:network-policy", "", file("network-policy.kubeconfig")),
             (node.as_str(), "system:nodes", file("kubelet.kubeconfig")),
         ]
