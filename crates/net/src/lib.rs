@@ -4,7 +4,7 @@
 //! ```text
 //!  Ruleset (wanted) ──┐
 //!                     ├─ transaction() ─► text ─► Nft::apply ─► kernel (all of it or nothing)
-//!  Ruleset (applied) ─┘
+//!  Ruleset (applied) ─┘  difference() ─► Transaction ─► Nft::change ─┘ by netlink where it can be said so
 //! ```
 //!
 //! Every owner (service proxy, egress) has one table of its own and touches no other.
@@ -26,6 +26,7 @@ pub mod iptables;
 pub mod monitor;
 pub mod namespace;
 pub mod netlink;
+pub mod nf_tables;
 pub mod nft;
 pub mod rtnl;
 pub mod ruleset;

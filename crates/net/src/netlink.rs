@@ -12,7 +12,10 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::netlink::{NETFILTER, SocketAddrNetlink};
-use rustix::net::sockopt::{Timeout, set_socket_recv_buffer_size_force, set_socket_timeout};
+use rustix::net::sockopt::{
+    Timeout, set_socket_recv_buffer_size_force, set_socket_send_buffer_size, set_socket_send_buffer_size_force,
+    set_socket_timeout,
+};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with};
 
 /// The length of a message's head, the packet filter's part included.
@@ -70,6 +73,25 @@ pub fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
     })
 }
 
+/// The answers in one datagram: to the request of which number, and 0 or the error's number, negative.
+pub fn answers(mut bytes: &[u8]) -> impl Iterator<Item = (u32, i32)> {
+    std::iter::from_fn(move || {
+        loop {
+            let (message, rest) = cut(bytes, four(bytes, 0)? as usize, 16)?;
+            bytes = rest;
+            if two(message, 4)? == ERROR {
+                return Some((four(message, 8)?, i32::from_ne_bytes(message.get(16..20)?.try_into().ok()?)));
+            }
+        }
+    })
+}
+
+/// A request with a number, which its answer names.
+pub fn sequenced(mut request: Vec<u8>, number: u32) -> Vec<u8> {
+    request.splice(8..12, number.to_ne_bytes());
+    request
+}
+
 /// The attributes in a message or in another attribute, with their types.
 pub fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
@@ -123,6 +145,16 @@ impl Socket {
         bind(&fd, &SocketAddrNetlink::new(0, 0))?;
         set_socket_timeout(&fd, Timeout::Recv, Some(Duration::from_secs(5)))?;
         Ok(Self(fd))
+    }
+
+    /// Makes room for a request of that length. Without the privilege the kernel's own bound holds.
+    pub fn reserve(&self, length: usize) -> io::Result<()> {
+        // What is sent is counted with what the kernel adds to keep it.
+        let wanted = length.saturating_mul(2).max(1 << 18);
+        if set_socket_send_buffer_size_force(&self.0, wanted).is_err() {
+            set_socket_send_buffer_size(&self.0, wanted)?;
+        }
+        Ok(())
     }
 
     /// Sends one request.

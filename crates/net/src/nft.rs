@@ -8,7 +8,8 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
 use crate::monitor::{Monitor, Own};
-use crate::ruleset::Family;
+use crate::nf_tables;
+use crate::ruleset::{Family, Transaction};
 
 /// Why a transaction did not happen. The kernel's state is as before in every case but `TimedOut`,
 /// after which it is unknown: load the whole table.
@@ -30,6 +31,11 @@ pub enum Error {
 pub trait Kernel: Send + Sync + 'static {
     /// Applies `transaction` whole, or fails and changes nothing.
     async fn apply(&self, transaction: &str) -> Result<(), Error>;
+
+    /// Applies a difference whole, or fails and changes nothing.
+    async fn change(&self, change: Transaction) -> Result<(), Error> {
+        self.apply(&change.text()).await
+    }
 
     /// Asks whether the kernel would take `transaction`; nothing changes.
     async fn check(&self, transaction: &str) -> Result<(), Error>;
@@ -92,6 +98,18 @@ impl Kernel for Nft {
             *held = Monitor::start(self.own.clone()).ok();
         }
         self.run(&["-f", "-"], transaction).await.map(drop)
+    }
+
+    async fn change(&self, change: Transaction) -> Result<(), Error> {
+        // `nft` reads every chain there is before it says a word to the kernel.
+        let Some(batch) = nf_tables::encode(&change) else { return self.apply(&change.text()).await };
+        let own = self.own.clone();
+        let sent = tokio::task::spawn_blocking(move || batch.send(&own)).await.map_err(std::io::Error::other)?;
+        match sent {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(refused)) => Err(Error::Refused(refused.told(&change))),
+            Err(error) => Err(Error::Program(error)),
+        }
     }
 
     async fn check(&self, transaction: &str) -> Result<(), Error> {

@@ -92,6 +92,80 @@ fn elements<'a>(items: impl Iterator<Item = (&'a String, &'a String)>) -> String
     texts.join(", ")
 }
 
+/// One step of a [`Transaction`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    AddSet {
+        name: String,
+        keyword: &'static str,
+        declaration: String,
+    },
+    AddChain {
+        name: String,
+        hook: String,
+    },
+    DeleteElements {
+        set: String,
+        declaration: String,
+        keys: Vec<String>,
+    },
+    /// Removes every rule of a chain.
+    FlushChain(String),
+    AddRule {
+        chain: String,
+        rule: String,
+    },
+    /// Keys with their values, which are empty in a set.
+    AddElements {
+        set: String,
+        declaration: String,
+        elements: Vec<(String, String)>,
+    },
+    DeleteChain(String),
+    DeleteSet {
+        name: String,
+        keyword: &'static str,
+    },
+}
+
+/// Changes of one table that the kernel makes together or not at all, in their order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transaction {
+    pub family: Family,
+    pub table: String,
+    pub steps: Vec<Step>,
+}
+
+impl Transaction {
+    /// Does it change nothing?
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+
+    /// One step as `nft` reads it, with the end of its line.
+    pub fn line(&self, step: &Step) -> String {
+        let at = format!("{} {}", self.family.as_str(), self.table);
+        match step {
+            Step::AddSet { name, keyword, declaration } => format!("add {keyword} {at} {name} {{ {declaration}; }}\n"),
+            Step::AddChain { name, hook } if hook.is_empty() => format!("add chain {at} {name}\n"),
+            Step::AddChain { name, hook } => format!("add chain {at} {name} {{ {hook}; }}\n"),
+            Step::DeleteElements { set, keys, .. } => format!("delete element {at} {set} {{ {} }}\n", keys.join(", ")),
+            Step::FlushChain(name) => format!("flush chain {at} {name}\n"),
+            Step::AddRule { chain, rule } => format!("add rule {at} {chain} {rule}\n"),
+            Step::AddElements { set, elements: all, .. } => {
+                format!("add element {at} {set} {{ {} }}\n", elements(all.iter().map(|(key, value)| (key, value))))
+            }
+            Step::DeleteChain(name) => format!("delete chain {at} {name}\n"),
+            Step::DeleteSet { name, keyword } => format!("delete {keyword} {at} {name}\n"),
+        }
+    }
+
+    /// The text that makes it.
+    pub fn text(&self) -> String {
+        self.steps.iter().map(|step| self.line(step)).collect()
+    }
+}
+
 /// The text that turns `old` into `new`: only the difference, in an order in which nothing is
 /// named before it exists or removed while it is named. `None` when they are equal. A change of a
 /// declaration or hook, which nftables cannot make in place, gives a full load.
@@ -99,32 +173,27 @@ pub fn transaction(old: &Ruleset, new: &Ruleset) -> Option<String> {
     if old == new {
         return None;
     }
-    Some(if needs_load(old, new) { new.load() } else { difference(old, new) })
+    Some(if needs_load(old, new) { new.load() } else { difference(old, new).text() })
 }
 
 /// The same for two states of a part of a table, whose declarations and hooks are equal: nothing but
 /// what they hold is touched. Empty when they are equal.
-pub fn difference(old: &Ruleset, new: &Ruleset) -> String {
-    let at = format!("{} {}", new.family.as_str(), new.table);
-    let mut out = String::new();
+pub fn difference(old: &Ruleset, new: &Ruleset) -> Transaction {
+    let mut steps = Vec::new();
     for (name, set) in new.sets.iter().filter(|(n, _)| !old.sets.contains_key(*n)) {
-        let _ = writeln!(out, "add {} {at} {name} {{ {}; }}", set.keyword, set.declaration);
+        let (name, keyword, declaration) = (name.clone(), set.keyword, set.declaration.clone());
+        steps.push(Step::AddSet { name, keyword, declaration });
     }
     for (name, chain) in new.chains.iter().filter(|(n, _)| !old.chains.contains_key(*n)) {
-        let hook = if chain.hook.is_empty() { String::new() } else { format!(" {{ {}; }}", chain.hook) };
-        let _ = writeln!(out, "add chain {at} {name}{hook}");
+        steps.push(Step::AddChain { name: name.clone(), hook: chain.hook.clone() });
     }
     let empty = BTreeMap::new();
     for (name, set) in &old.sets {
         let Some(wanted) = new.sets.get(name) else { continue };
-        let gone: Vec<&str> = set
-            .elements
-            .iter()
-            .filter(|(key, value)| wanted.elements.get(*key) != Some(*value))
-            .map(|(key, _)| key.as_str())
-            .collect();
-        if !gone.is_empty() {
-            let _ = writeln!(out, "delete element {at} {name} {{ {} }}", gone.join(", "));
+        let is_gone = |(key, value): &(&String, &String)| wanted.elements.get(*key) != Some(*value);
+        let keys: Vec<String> = set.elements.iter().filter(is_gone).map(|(key, _)| key.clone()).collect();
+        if !keys.is_empty() {
+            steps.push(Step::DeleteElements { set: name.clone(), declaration: set.declaration.clone(), keys });
         }
     }
     for (name, chain) in &new.chains {
@@ -133,30 +202,26 @@ pub fn difference(old: &Ruleset, new: &Ruleset) -> String {
             continue;
         }
         if before.is_some() {
-            let _ = writeln!(out, "flush chain {at} {name}");
+            steps.push(Step::FlushChain(name.clone()));
         }
-        for rule in &chain.rules {
-            let _ = writeln!(out, "add rule {at} {name} {rule}");
-        }
+        steps.extend(chain.rules.iter().map(|rule| Step::AddRule { chain: name.clone(), rule: rule.clone() }));
     }
     for (name, set) in &new.sets {
         let before = old.sets.get(name).map_or(&empty, |s| &s.elements);
-        let added: Vec<_> = set.elements.iter().filter(|(key, value)| before.get(*key) != Some(*value)).collect();
-        if !added.is_empty() {
-            let _ = writeln!(out, "add element {at} {name} {{ {} }}", elements(added.into_iter()));
+        let is_new = |(key, value): &(&String, &String)| before.get(*key) != Some(*value);
+        let elements: Vec<(String, String)> =
+            set.elements.iter().filter(is_new).map(|(key, value)| (key.clone(), value.clone())).collect();
+        if !elements.is_empty() {
+            steps.push(Step::AddElements { set: name.clone(), declaration: set.declaration.clone(), elements });
         }
     }
-    let removed: Vec<&String> = old.chains.keys().filter(|n| !new.chains.contains_key(*n)).collect();
-    for name in &removed {
-        let _ = writeln!(out, "flush chain {at} {name}");
-    }
-    for name in &removed {
-        let _ = writeln!(out, "delete chain {at} {name}");
-    }
+    let removed = || old.chains.keys().filter(|n| !new.chains.contains_key(*n)).cloned();
+    steps.extend(removed().map(Step::FlushChain));
+    steps.extend(removed().map(Step::DeleteChain));
     for (name, set) in old.sets.iter().filter(|(n, _)| !new.sets.contains_key(*n)) {
-        let _ = writeln!(out, "delete {} {at} {name}", set.keyword);
+        steps.push(Step::DeleteSet { name: name.clone(), keyword: set.keyword });
     }
-    out
+    Transaction { family: new.family, table: new.table.clone(), steps }
 }
 
 fn needs_load(old: &Ruleset, new: &Ruleset) -> bool {

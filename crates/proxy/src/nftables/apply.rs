@@ -90,11 +90,11 @@ impl Applied {
         let mut groups: Vec<&[Change]> = vec![changes];
         while let Some(group) = groups.pop() {
             let before = table.inverse(group);
-            let text = table.change(group);
-            if text.is_empty() {
+            let change = table.change(group);
+            if change.is_empty() {
                 continue;
             }
-            match self.kernel.apply(&text).await {
+            match self.kernel.change(change).await {
                 Ok(()) => {}
                 Err(Error::Refused(error)) => {
                     table.change(&before);

@@ -1,7 +1,8 @@
 //! One Service port → its chains, sets and elements of the shared maps; pure.
 //!
 //! ```text
-//!  service-ips  10.96.7.1 . tcp . 80    : goto service-…
+//!  service-ips  10.96.7.1 . tcp . 80    : goto tcp-endpoints-2  (nothing but a cluster address: base.rs)
+//!               10.96.7.2 . tcp . 80    : goto service-…
 //!               192.0.2.9 . tcp . 80    : goto external-…      (external and load balancers' addresses)
 //!  service-nodeports        tcp . 30080 : goto external-…
 //!
@@ -12,6 +13,7 @@
 //! ```
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use net::ruleset::{Chain, Family, Set};
 
@@ -35,9 +37,19 @@ pub(super) struct Piece {
 pub(super) struct Element {
     pub set: &'static str,
     pub key: String,
-    /// `None` wants that nobody has it; empty in a set.
-    pub value: Option<String>,
+    pub value: Value,
     pub rank: Rank,
+}
+
+/// What an element says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Value {
+    /// Nobody has it.
+    Nothing,
+    /// A verdict; empty in a set.
+    Text(String),
+    /// Connections go to these, by the chain of all Service ports that have as many.
+    Balanced(Arc<[SocketAddr]>),
 }
 
 /// Who gets an address that two Services claim: the one whose own it is.
@@ -82,7 +94,7 @@ impl Context<'_> {
     }
 
     fn element(&mut self, set: &'static str, key: String, value: impl Into<String>, rank: Rank) {
-        self.out.elements.push(Element { set, key, value: Some(value.into()), rank });
+        self.out.elements.push(Element { set, key, value: Value::Text(value.into()), rank });
     }
 
     /// The key of an address's maps.
@@ -103,6 +115,14 @@ impl Context<'_> {
         let endpoints = &port.endpoints;
         let own = self.at(&port.cluster_ip);
         self.element(CLUSTER_IPS, port.cluster_ip.to_string(), "", Rank::ClusterIp);
+        if let Target::Endpoints(_, chosen) = port.internal()
+            && !port.is_external()
+            && port.affinity.is_none()
+        {
+            let value = Value::Balanced(chosen.into());
+            self.out.elements.push(Element { set: SERVICE_IPS, key: own, value, rank: Rank::ClusterIp });
+            return;
+        }
         let internal = match port.internal() {
             Target::Endpoints(policy, _) => Some(policy),
             Target::Drop | Target::Reject => None,
@@ -131,7 +151,8 @@ impl Context<'_> {
             }
             refused => {
                 // Without endpoints of its own, an address is still nobody else's.
-                let reserved = Element { set: SERVICE_IPS, key: own.clone(), value: None, rank: Rank::ClusterIp };
+                let reserved =
+                    Element { set: SERVICE_IPS, key: own.clone(), value: Value::Nothing, rank: Rank::ClusterIp };
                 self.out.elements.push(reserved);
                 self.element(NO_ENDPOINT_SERVICES, own, verdict(refused), Rank::ClusterIp);
             }
@@ -157,12 +178,11 @@ impl Context<'_> {
             let tails: Vec<String> = endpoints.iter().map(|e| names::of_endpoint(self.name, e)).collect();
             let had = tails.iter().map(|t| format!("{ip} saddr @affinity-{t} goto endpoint-{t}"));
             let mut rules: Vec<String> = had.collect();
-            let choices: Vec<String> =
-                tails.iter().enumerate().map(|(i, t)| format!("{i} : goto endpoint-{t}")).collect();
-            rules.push(match tails.as_slice() {
-                [one] => format!("goto endpoint-{one}"),
-                _ => format!("numgen random mod {count} vmap {{ {} }}", choices.join(", ")),
-            });
+            // One after the other: a map would be one more set of the Service's own.
+            rules.extend(tails.iter().enumerate().map(|(i, tail)| match count - i {
+                1 => format!("goto endpoint-{tail}"),
+                left => format!("numgen random mod {left} 0 goto endpoint-{tail}"),
+            }));
             return rules;
         }
         match endpoints {
@@ -259,11 +279,11 @@ impl Context<'_> {
             return;
         }
         let ranges = ipnet::IpNet::aggregate(&port.source_ranges);
-        let mut sources: Vec<String> = ranges.iter().map(ToString::to_string).collect();
+        let mut sources = ranges.clone();
         // A node that is admitted may have the balancer's address as its source.
         if self.settings.node_ips.iter().any(|ip| ranges.iter().any(|r| r.contains(ip))) {
             let others = port.load_balancer_ips.iter().filter(|ip| !ranges.iter().any(|r| r.contains(*ip)));
-            sources.extend(others.map(ToString::to_string));
+            sources.extend(others.map(|ip| ipnet::IpNet::from(*ip)));
         }
         let ip = self.family.as_str();
         let chain = format!("firewall-{}", self.tail);
@@ -271,7 +291,12 @@ impl Context<'_> {
         for key in keys {
             self.element(FIREWALL_IPS, key, format!("goto {chain}"), Rank::LoadBalancer);
         }
-        self.chain(chain, vec![format!("{ip} saddr != {{ {} }} drop", sources.join(", "))]);
+        let admitted = sources.iter().map(|range| match range.prefix_len() {
+            0 => "return".to_owned(),
+            _ => format!("{ip} saddr {range} return"),
+        });
+        let rules = admitted.chain(["drop".to_owned()]).collect();
+        self.chain(chain, rules);
     }
 
     /// A pod that reaches itself must see another's address.

@@ -13,17 +13,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use client::Key;
-use net::ruleset::{self, Family, Ruleset};
+use net::ruleset::{self, Family, Ruleset, Transaction};
 
 use super::base;
-use super::names::TABLE;
-use super::port::{self, Rank};
-use crate::model::{PortName, ServiceRules, Settings};
+use super::names::{self, SERVICE_ENDPOINTS, SERVICE_IPS, TABLE, balancing};
+use super::port::{self, Rank, Value};
+use crate::model::{PortName, Protocol, ServiceRules, Settings};
 
 /// A map or set, and a key in it.
 type Element = (&'static str, String);
 /// Who claims it, the one who has it first, and what it would say.
-type Claims = BTreeMap<(Rank, PortName), Option<String>>;
+type Claims = BTreeMap<(Rank, PortName), Value>;
+/// A protocol and a number of endpoints: what names a chain that Service ports share.
+type Kind = (Protocol, usize);
 
 /// A Service with what it asks for; `None` when it asks for nothing any more.
 pub type Change = (Key, Option<Arc<ServiceRules>>);
@@ -36,13 +38,15 @@ pub struct Table {
     base: Ruleset,
     services: BTreeMap<Key, Arc<ServiceRules>>,
     claims: BTreeMap<Element, Claims>,
+    /// How many elements lead to each shared chain.
+    users: BTreeMap<Kind, usize>,
 }
 
 impl Table {
     /// A table without Services.
     pub fn new(family: Family, settings: Settings) -> Self {
         let base = base::render(&settings, family);
-        Self { family, settings, base, services: BTreeMap::new(), claims: BTreeMap::new() }
+        Self { family, settings, base, services: BTreeMap::new(), claims: BTreeMap::new(), users: BTreeMap::new() }
     }
 
     /// A table with these.
@@ -73,11 +77,11 @@ impl Table {
                 out.sets.extend(piece.sets);
             }
         }
-        for ((set, key), claims) in &self.claims {
-            let Some(value) = claims.values().next().cloned().flatten() else { continue };
-            if let Some(set) = out.sets.get_mut(*set) {
-                set.elements.insert(key.clone(), value);
-            }
+        for element in self.claims.keys() {
+            self.show(element, &mut out);
+        }
+        for kind in self.users.keys() {
+            self.share(*kind, &mut out);
         }
         out
     }
@@ -87,9 +91,9 @@ impl Table {
         changes.iter().map(|(key, _)| (key.clone(), self.services.get(key).cloned())).collect()
     }
 
-    /// Takes changes in and returns the text that makes them in the kernel; empty when they make no
-    /// difference to this family.
-    pub fn change(&mut self, changes: &[Change]) -> String {
+    /// Takes changes in and returns what makes them in the kernel; empty when they make no difference
+    /// to this family.
+    pub fn change(&mut self, changes: &[Change]) -> Transaction {
         let (mut old, mut new) = (Ruleset::new(self.family, TABLE), Ruleset::new(self.family, TABLE));
         let (mut gone, mut come) = (Vec::new(), Vec::new());
         for (key, rules) in changes {
@@ -109,7 +113,7 @@ impl Table {
         }
         let touched: BTreeSet<Element> =
             gone.iter().chain(&come).map(|(_, element)| (element.set, element.key.clone())).collect();
-        self.show(&touched, &mut old);
+        let before: Vec<Kind> = touched.iter().filter_map(|element| self.show(element, &mut old)).collect();
         for (name, element) in gone {
             let place = (element.set, element.key);
             let claims = self.claims.entry(place.clone()).or_default();
@@ -122,19 +126,62 @@ impl Table {
             let claims = self.claims.entry((element.set, element.key)).or_default();
             claims.insert((element.rank, name), element.value);
         }
-        self.show(&touched, &mut new);
+        let after: Vec<Kind> = touched.iter().filter_map(|element| self.show(element, &mut new)).collect();
+        let kinds: BTreeSet<Kind> = before.iter().chain(&after).copied().collect();
+        for kind in kinds.iter().filter(|kind| self.users.contains_key(*kind)) {
+            self.share(*kind, &mut old);
+        }
+        for kind in after {
+            *self.users.entry(kind).or_default() += 1;
+        }
+        for kind in before {
+            if let Some(users) = self.users.get_mut(&kind) {
+                *users -= 1;
+            }
+        }
+        self.users.retain(|_, users| *users > 0);
+        for kind in kinds.iter().filter(|kind| self.users.contains_key(*kind)) {
+            self.share(*kind, &mut new);
+        }
         ruleset::difference(&old, &new)
     }
 
-    /// Puts the present values of elements into a part.
-    fn show(&self, elements: &BTreeSet<Element>, part: &mut Ruleset) {
-        for element in elements {
-            let set = part.sets.entry(element.0.into()).or_insert_with(|| base::set(element.0, self.family));
-            let first = self.claims.get(element).and_then(|claims| claims.values().next());
-            if let Some(value) = first.cloned().flatten() {
-                set.elements.insert(element.1.clone(), value);
+    /// Puts the present value of an element into a part; answers which shared chain it leads to.
+    fn show(&self, element: &Element, part: &mut Ruleset) -> Option<Kind> {
+        let (set, key) = element;
+        // Shared sets are there whatever is in them.
+        let led_to = SERVICE_ENDPOINTS.into_iter().filter(|_| *set == SERVICE_IPS);
+        for set in [*set].into_iter().chain(led_to) {
+            part.sets.entry(set.into()).or_insert_with(|| base::set(set, self.family));
+        }
+        let mut put = |set: &'static str, key: &String, value: String| {
+            if let Some(set) = part.sets.get_mut(set) {
+                set.elements.insert(key.clone(), value);
+            }
+        };
+        let ((_, name), value) = self.claims.get(element)?.first_key_value()?;
+        match value {
+            Value::Nothing => None,
+            Value::Text(text) => {
+                put(set, key, text.clone());
+                None
+            }
+            Value::Balanced(endpoints) => {
+                let at = key.replacen(&format!(" . {} . ", name.protocol.as_str()), " . ", 1);
+                for (number, endpoint) in endpoints.iter().enumerate() {
+                    let value = format!("{} . {}", endpoint.ip(), endpoint.port());
+                    put(names::endpoints(name.protocol), &format!("{at} . {number}"), value);
+                }
+                put(set, key, format!("goto {}", balancing(name.protocol, endpoints.len())));
+                Some((name.protocol, endpoints.len()))
             }
         }
+    }
+
+    /// Puts a chain that Service ports share into a part.
+    fn share(&self, (protocol, endpoints): Kind, part: &mut Ruleset) {
+        let (name, chain) = base::balance(&self.settings, self.family, protocol, endpoints);
+        part.chains.insert(name, chain);
     }
 
     /// Do these settings change no rule of a Service?

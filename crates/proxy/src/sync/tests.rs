@@ -215,7 +215,7 @@ async fn what_somebody_else_changed_is_loaded_again() {
     let bench = Bench::start();
     bench.answer("delete table ip kube-proxy", Ok(())).await;
     bench.service("web", "10.96.0.7").await;
-    bench.answer("add chain ip kube-proxy service-", Ok(())).await;
+    bench.answer("add chain ip kube-proxy tcp-endpoints-1", Ok(())).await;
     bench.kernel.drift.notify_one();
     bench.answer("delete table ip kube-proxy", Ok(())).await;
     bench.stage.stop();

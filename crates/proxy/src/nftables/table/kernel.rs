@@ -85,7 +85,7 @@ fn any_history_is_taken_and_ends_as_a_fresh_load() {
         let family = if round % 2 == 0 { Family::Ip } else { Family::Ip6 };
         let mut table = Table::new(family, cases::settings());
         let mut texts = vec![table.whole().load()];
-        texts.extend(history.iter().map(|step| table.change(step)));
+        texts.extend(history.iter().map(|step| table.change(step).text()));
         let services = table.services().iter().map(|(key, rules)| (key.clone(), Some(rules.clone())));
         let fresh = Table::with(family, cases::settings(), services).whole().load();
         // A fresh load over what is there is a restart.
@@ -95,4 +95,66 @@ fn any_history_is_taken_and_ends_as_a_fresh_load() {
         assert_eq!(sorted(&leave(&texts)), want, "{history:?}");
         assert_eq!(sorted(&leave(&restarted)), want, "{history:?}");
     }
+}
+
+/// Set where the test runs in a network namespace of its own.
+const INSIDE: &str = "PINTLE_NF_TABLES";
+
+fn nft(args: &[&str]) -> String {
+    let output = Command::new("nft").args(args).output().expect("nft runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+#[ignore = "needs root: ./dev test runs it"]
+#[allow(clippy::disallowed_methods, reason = "says that this process is the one inside")]
+fn messages_say_what_texts_say() {
+    if std::env::var(INSIDE).is_err() {
+        let mut command = Command::new("unshare");
+        if !geteuid().is_root() {
+            command.args(["--user", "--map-root-user"]);
+        }
+        command.args(["--net", "--"]).arg(std::env::current_exe().expect("this program"));
+        let name = "nftables::table::kernel::messages_say_what_texts_say";
+        command.args([name, "--exact", "--ignored", "--nocapture"]).env(INSIDE, "1");
+        assert!(command.status().expect("unshare runs").success(), "inside; see above");
+        return;
+    }
+    let own = net::monitor::Own::default();
+    let send = |text: &str| net::nft::run(text, net::nft::Mode::Apply).expect("taken");
+    let mut runner = TestRunner::new(Config::default());
+    for round in 0..24 {
+        let history = cases::any_history().new_tree(&mut runner).expect("a history").current();
+        let family = if round % 2 == 0 { Family::Ip } else { Family::Ip6 };
+        let mut table = Table::new(family, cases::settings());
+        nft(&["flush", "ruleset"]);
+        send(&table.whole().load());
+        let mut texts = vec![table.whole().load()];
+        for step in &history {
+            let change = table.change(step);
+            texts.push(change.text());
+            let batch = net::nf_tables::encode(&change).unwrap_or_else(|| panic!("not said: {}", change.text()));
+            let sent = batch.send(&own).expect("sent");
+            sent.unwrap_or_else(|no| panic!("{}", no.told(&change)));
+        }
+        let said = nft(&["-s", "list", "ruleset"]);
+        nft(&["flush", "ruleset"]);
+        texts.iter().for_each(|text| send(text));
+        assert_eq!(sorted(&said), sorted(&nft(&["-s", "list", "ruleset"])), "{history:?}");
+    }
+    // What the kernel does not take is named, and nothing of it happens.
+    let table = Table::new(Family::Ip, cases::settings());
+    send(&table.whole().load());
+    let before = nft(&["-s", "list", "ruleset"]);
+    let elements = vec![("10.96.0.1 . tcp . 80".to_owned(), "goto nowhere".to_owned())];
+    let set = table.whole().sets.remove("service-ips").expect("there");
+    let steps = vec![
+        ruleset::Step::AddChain { name: "somewhere".into(), hook: String::new() },
+        ruleset::Step::AddElements { set: "service-ips".into(), declaration: set.declaration, elements },
+    ];
+    let change = Transaction { family: Family::Ip, table: TABLE.into(), steps };
+    let refused = net::nf_tables::encode(&change).expect("said").send(&own).expect("sent").expect_err("refused");
+    assert!(refused.told(&change).contains("goto nowhere"), "{}", refused.told(&change));
+    assert_eq!(nft(&["-s", "list", "ruleset"]), before);
 }

@@ -1,0 +1,273 @@
+//! A difference of a table as the kernel takes it: one batch of netlink messages. `nft` says the same,
+//! but reads every chain and set there is before it does.
+//!
+//! ```text
+//!  Transaction ─► encode ─► Batch ─► send ─► kernel: all of it, or the step that it refuses
+//!                   └► None: a rule nobody here knows how to say; `nft` knows
+//! ```
+
+mod rules;
+mod values;
+
+use std::io;
+
+use crate::monitor::Own;
+use crate::netlink::{ACKNOWLEDGE, Socket, answers, put, put_nested, request, sequenced};
+use crate::ruleset::{Family, Step, Transaction};
+use values::Layout;
+
+const SUBSYSTEM: u8 = 10;
+const BEGIN: u8 = 16;
+const END: u8 = 17;
+const CREATE: u16 = 0x400;
+const APPEND: u16 = 0x800;
+/// Messages.
+const NEW_CHAIN: u8 = 3;
+const DELETE_CHAIN: u8 = 5;
+const NEW_RULE: u8 = 6;
+const DELETE_RULE: u8 = 8;
+const NEW_SET: u8 = 9;
+const DELETE_SET: u8 = 11;
+const NEW_ELEMENT: u8 = 12;
+const DELETE_ELEMENT: u8 = 14;
+/// Attributes of whatever is in a list.
+const ITEM: u16 = 1;
+/// Flags of sets.
+const ANONYMOUS: u32 = 0x1;
+const CONSTANT: u32 = 0x2;
+const MAP: u32 = 0x8;
+const TIMEOUT: u32 = 0x10;
+const DYNAMIC: u32 = 0x20;
+/// So many elements go into one message: an attribute's length is 16 bits.
+const ELEMENTS: usize = 512;
+/// A batch that is longer is left to `nft`: it is a load, not a change.
+const LONGEST: usize = 8 << 20;
+
+/// What is sent at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batch {
+    bytes: Vec<u8>,
+    /// Which step each message is of, by its number less one.
+    steps: Vec<usize>,
+}
+
+/// The kernel's no.
+#[derive(Debug)]
+pub struct Refused {
+    step: usize,
+    error: io::Error,
+}
+
+impl Refused {
+    /// What was refused, of what was to be changed, and why.
+    pub fn told(&self, change: &Transaction) -> String {
+        const WORDS: usize = 160;
+        let line = change.steps.get(self.step).map(|step| change.line(step)).unwrap_or_default();
+        let cut: String = line.trim_end().chars().take(WORDS).collect();
+        format!("{}: {cut}", self.error)
+    }
+}
+
+/// `None` where the change says something that is not known here.
+pub fn encode(change: &Transaction) -> Option<Batch> {
+    let mut writer = Writer::new(change);
+    for (step, what) in change.steps.iter().enumerate() {
+        writer.step = step;
+        writer.write(what)?;
+    }
+    let batch = writer.end();
+    (batch.bytes.len() <= LONGEST).then_some(batch)
+}
+
+struct Writer<'a> {
+    family: Family,
+    table: &'a str,
+    bytes: Vec<u8>,
+    steps: Vec<usize>,
+    step: usize,
+    /// Where the last message began.
+    last: usize,
+    /// Numbers of sets that have no names.
+    sets: u32,
+}
+
+fn name(text: &str) -> Vec<u8> {
+    [text.as_bytes(), &[0]].concat()
+}
+
+fn number(family: Family) -> u8 {
+    match family {
+        Family::Ip => 2,
+        Family::Ip6 => 10,
+    }
+}
+
+/// The message that begins or ends a batch.
+fn border(message: u8) -> Vec<u8> {
+    let mut out = request(0, message, 0, 0, &[]);
+    // The subsystem, as the network orders it.
+    out.splice(18..20, u16::from(SUBSYSTEM).to_be_bytes());
+    out
+}
+
+impl<'a> Writer<'a> {
+    fn new(change: &'a Transaction) -> Self {
+        let Transaction { family, table, .. } = change;
+        Self { family: *family, table, bytes: border(BEGIN), steps: Vec::new(), step: 0, last: 0, sets: 0 }
+    }
+
+    fn message(&mut self, message: u8, flags: u16, attributes: &[u8]) {
+        self.steps.push(self.step);
+        let mut whole = Vec::new();
+        put(&mut whole, 1, &name(self.table));
+        whole.extend(attributes);
+        self.last = self.bytes.len();
+        let request = request(SUBSYSTEM, message, flags, number(self.family), &whole);
+        self.bytes.extend(sequenced(request, u32::try_from(self.steps.len()).unwrap_or(u32::MAX)));
+    }
+
+    fn write(&mut self, step: &Step) -> Option<()> {
+        let mut out = Vec::new();
+        match step {
+            // Of the sets that come and go only one kind is known: who came from where.
+            Step::AddSet { name: set, keyword: "set", declaration } => {
+                let layout = Layout::parse(declaration)?;
+                if !declaration.ends_with("; flags dynamic,timeout") || layout.data.is_some() {
+                    return None;
+                }
+                self.sets += 1;
+                put(&mut out, 2, &name(set));
+                put(&mut out, 3, &(DYNAMIC | TIMEOUT).to_be_bytes());
+                put(&mut out, 4, &layout.key_type()?.to_be_bytes());
+                put(&mut out, 5, &layout.key_length().to_be_bytes());
+                put(&mut out, 10, &self.sets.to_be_bytes());
+                // How `nft` is to show the key: as the network orders it.
+                put(&mut out, 13, &[0, 4, 2, 0, 0, 0]);
+                self.message(NEW_SET, CREATE, &out);
+            }
+            Step::AddChain { name: chain, hook } if hook.is_empty() => {
+                put(&mut out, 3, &name(chain));
+                self.message(NEW_CHAIN, CREATE, &out);
+            }
+            Step::AddSet { .. } | Step::AddChain { .. } => return None,
+            Step::DeleteElements { set, declaration, keys } => {
+                let layout = Layout::parse(declaration)?;
+                let items: Option<Vec<Vec<u8>>> = keys.iter().map(|key| layout.element(key, "")).collect();
+                self.elements(DELETE_ELEMENT, 0, set, None, &items?);
+            }
+            Step::AddElements { set, declaration, elements } => {
+                let layout = Layout::parse(declaration)?;
+                let items: Option<Vec<Vec<u8>>> =
+                    elements.iter().map(|(key, value)| layout.element(key, value)).collect();
+                self.elements(NEW_ELEMENT, CREATE, set, None, &items?);
+            }
+            Step::FlushChain(chain) => {
+                put(&mut out, 2, &name(chain));
+                self.message(DELETE_RULE, 0, &out);
+            }
+            Step::AddRule { chain, rule } => {
+                let compiled = rules::compile(rule, self.family)?;
+                let id = match compiled.map {
+                    Some(endpoints) => Some(self.map(&endpoints)?),
+                    None => None,
+                };
+                put(&mut out, 2, &name(chain));
+                put_nested(&mut out, 4, |out| {
+                    for expression in &compiled.expressions {
+                        put_nested(out, ITEM, |out| out.extend(expression.bytes(id)));
+                    }
+                });
+                self.message(NEW_RULE, CREATE | APPEND, &out);
+            }
+            Step::DeleteChain(chain) => {
+                put(&mut out, 3, &name(chain));
+                self.message(DELETE_CHAIN, 0, &out);
+            }
+            Step::DeleteSet { name: set, .. } => {
+                put(&mut out, 2, &name(set));
+                self.message(DELETE_SET, 0, &out);
+            }
+        }
+        Some(())
+    }
+
+    fn elements(&mut self, message: u8, flags: u16, set: &str, id: Option<u32>, items: &[Vec<u8>]) {
+        for items in items.chunks(ELEMENTS) {
+            let mut out = Vec::new();
+            put(&mut out, 2, &name(set));
+            if let Some(id) = id {
+                put(&mut out, 4, &id.to_be_bytes());
+            }
+            put_nested(&mut out, 3, |out| {
+                for item in items {
+                    put_nested(out, ITEM, |out| out.extend(item));
+                }
+            });
+            self.message(message, flags, &out);
+        }
+    }
+
+    /// A map without a name, from numbers to addresses with ports, for the rule that comes next.
+    fn map(&mut self, endpoints: &[(String, String)]) -> Option<u32> {
+        self.sets += 1;
+        let (id, layout) = (self.sets, Layout::numbered(self.family));
+        let mut out = Vec::new();
+        put(&mut out, 2, &name(rules::MAP_NAME));
+        put(&mut out, 3, &(ANONYMOUS | CONSTANT | MAP).to_be_bytes());
+        put(&mut out, 4, &layout.key_type()?.to_be_bytes());
+        put(&mut out, 5, &layout.key_length().to_be_bytes());
+        put(&mut out, 6, &layout.data_type()?.to_be_bytes());
+        put(&mut out, 7, &layout.data_length().to_be_bytes());
+        put(&mut out, 10, &id.to_be_bytes());
+        put_nested(&mut out, 9, |out| put(out, 1, &u32::try_from(endpoints.len()).unwrap_or(u32::MAX).to_be_bytes()));
+        // How `nft` is to show it: numbers as this machine orders them.
+        put(&mut out, 13, &[0, 4, 1, 0, 0, 0, 1, 4, 0, 0, 0, 0, 6, 4, 0, 0, 0, 0]);
+        self.message(NEW_SET, CREATE, &out);
+        let items: Option<Vec<Vec<u8>>> = endpoints.iter().map(|(key, value)| layout.element(key, value)).collect();
+        self.elements(NEW_ELEMENT, CREATE, rules::MAP_NAME, Some(id), &items?);
+        Some(id)
+    }
+
+    fn end(mut self) -> Batch {
+        // The kernel answers in order, so that the last answer says that all went well.
+        if let Some(flags) = self.bytes.get_mut(self.last + 6) {
+            *flags |= ACKNOWLEDGE.to_le_bytes()[0];
+        }
+        self.bytes.extend(border(END));
+        Batch { bytes: self.bytes, steps: self.steps }
+    }
+}
+
+impl Batch {
+    /// Sends it and waits for the kernel's answer. After an error of the outer kind it is not known
+    /// what the kernel has.
+    pub fn send(&self, own: &Own) -> io::Result<Result<(), Refused>> {
+        let Ok(last) = u32::try_from(self.steps.len()) else { return Err(io::ErrorKind::InvalidInput.into()) };
+        if last == 0 {
+            return Ok(Ok(()));
+        }
+        let socket = Socket::open()?;
+        socket.reserve(self.bytes.len())?;
+        // The kernel names the thread.
+        own.begin(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs());
+        socket.send(&self.bytes)?;
+        let mut buffer = vec![0; 1 << 16];
+        loop {
+            for (sequence, error) in answers(socket.receive(&mut buffer)?) {
+                let step = sequence.checked_sub(1).and_then(|at| self.steps.get(at as usize));
+                match (error, step) {
+                    (0, _) if sequence == last => return Ok(Ok(())),
+                    (0, _) => {}
+                    (error, Some(step)) => {
+                        return Ok(Err(Refused { step: *step, error: io::Error::from_raw_os_error(-error) }));
+                    }
+                    // Nothing of it was refused by itself: it was the whole.
+                    (error, None) => return Err(io::Error::from_raw_os_error(-error)),
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

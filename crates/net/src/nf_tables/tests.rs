@@ -1,0 +1,93 @@
+//! What can be said, and that it is said in messages that the kernel can tell apart.
+
+use super::*;
+use crate::netlink::{Message, attribute, messages};
+
+fn change(steps: Vec<Step>) -> Transaction {
+    Transaction { family: Family::Ip, table: "t".into(), steps }
+}
+
+fn rule(text: &str) -> Option<Batch> {
+    encode(&change(vec![Step::AddRule { chain: "c".into(), rule: text.into() }]))
+}
+
+#[test]
+fn rules_of_services_can_be_said_and_others_are_left_to_nft() {
+    for text in [
+        "ip daddr 10.96.0.1 ip saddr != 10.244.0.0/16 meta mark set meta mark | 0x4000",
+        "ip saddr 10.128.0.0/9 return",
+        "iifname \"veth*\" goto service-x",
+        "iifname != \"cni0\" meta mark set meta mark | 0x4000",
+        "meta l4proto sctp dnat ip to 10.244.0.2:8080",
+        "meta l4proto udp dnat ip addr . port to numgen random mod 2 map { 0 : 10.0.0.1 . 80, 1 : 10.0.0.2 . 80 }",
+        "meta l4proto tcp dnat ip addr . port to ip daddr . tcp dport . numgen random mod 3 map @m",
+        "ip saddr @affinity-x goto endpoint-x",
+        "numgen random mod 3 0 goto endpoint-x",
+        "update @affinity-x { ip saddr timeout 10800s }",
+        "fib saddr type local goto service-x",
+        "drop",
+    ] {
+        assert!(rule(text).is_some(), "{text}");
+    }
+    for text in [
+        "ct state new jump x",
+        "ip saddr != { 10.0.0.0/8 } drop",
+        "ip6 saddr fd00::1 drop",
+        "ip saddr 0.0.0.0/0 drop",
+        "meta l4proto icmp drop",
+        "meta l4proto tcp dnat ip to [fd00::1]:80",
+        "meta l4proto tcp dnat ip to 10.0.0.1",
+        "update @x { ip saddr timeout many }",
+        "drop it",
+        "counter",
+    ] {
+        assert_eq!(rule(text), None, "{text}");
+    }
+}
+
+#[test]
+fn elements_are_of_the_kind_the_set_says() {
+    let add = |declaration: &str, key: &str, value: &str| {
+        let elements = vec![(key.to_owned(), value.to_owned())];
+        encode(&change(vec![Step::AddElements { set: "s".into(), declaration: declaration.into(), elements }]))
+    };
+    let ports = "type ipv4_addr . inet_proto . inet_service : verdict";
+    assert!(add(ports, "10.96.0.1 . tcp . 80", "goto x").is_some());
+    for (key, value) in [
+        ("10.96.0.1 . tcp", "goto x"),
+        ("10.96.0.1 . tcp . 65536", "goto x"),
+        ("fd00::1 . tcp . 80", "goto x"),
+        ("10.96.0.1 . icmp . 80", "goto x"),
+        ("10.96.0.1 . tcp . 80", "queue"),
+    ] {
+        assert_eq!(add(ports, key, value), None, "{key} : {value}");
+    }
+    assert_eq!(add("type ipv4_addr; flags interval", "10.0.0.0/8", ""), None);
+    assert_eq!(add("type ifname", "eth0", ""), None);
+}
+
+#[test]
+fn a_batch_is_numbered_and_long_lists_are_cut() {
+    let elements = (0..1200_u32).map(|i| (std::net::Ipv4Addr::from(i).to_string(), String::new())).collect();
+    let declaration = "type ipv4_addr".to_owned();
+    let steps = vec![
+        Step::AddChain { name: "c".into(), hook: String::new() },
+        Step::AddElements { set: "s".into(), declaration, elements },
+    ];
+    let batch = encode(&change(steps)).expect("said");
+    assert_eq!(batch.steps, [0, 1, 1, 1]);
+    let bodies: Vec<(u8, usize)> = messages(&batch.bytes)
+        .filter_map(|message| match message {
+            Message::Body { subsystem: SUBSYSTEM, number, attributes } => {
+                assert_eq!(attribute(attributes, 1), Some(&b"t\0"[..]));
+                let items = attribute(attributes, 3).map_or(0, |list| crate::netlink::attributes(list).count());
+                Some((number, if number == NEW_ELEMENT { items } else { 0 }))
+            }
+            _ => None,
+        })
+        .collect();
+    assert_eq!(bodies, [(NEW_CHAIN, 0), (NEW_ELEMENT, 512), (NEW_ELEMENT, 512), (NEW_ELEMENT, 176)]);
+    let refused = Refused { step: 1, error: io::Error::from_raw_os_error(2) };
+    let told = refused.told(&change(vec![Step::FlushChain("a".into()), Step::DeleteChain("b".into())]));
+    assert!(told.ends_with("delete chain ip t b"), "{told}");
+}

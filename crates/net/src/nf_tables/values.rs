@@ -1,0 +1,213 @@
+//! What stands in sets, from the words of `nft` to the kernel's bytes; pure.
+//!
+//! Values of several parts fill each up to four bytes.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use crate::netlink::{put, put_nested};
+use crate::ruleset::Family;
+
+/// Attributes of an element.
+const KEY: u16 = 1;
+const DATA: u16 = 2;
+/// Attributes of a value.
+const VALUE: u16 = 1;
+const VERDICT: u16 = 2;
+
+/// A part of a key or value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    V4,
+    V6,
+    Protocol,
+    Port,
+    /// Of this machine's byte order.
+    Number,
+}
+
+impl Part {
+    fn parse(word: &str) -> Option<Self> {
+        Some(match word {
+            "ipv4_addr" | "ip daddr" => Self::V4,
+            "ipv6_addr" | "ip6 daddr" => Self::V6,
+            "inet_proto" | "meta l4proto" => Self::Protocol,
+            "inet_service" | "tcp dport" | "udp dport" | "sctp dport" => Self::Port,
+            _ if word.starts_with("numgen ") => Self::Number,
+            _ => return None,
+        })
+    }
+
+    pub(super) fn bytes(self, text: &str) -> Option<Vec<u8>> {
+        Some(match self {
+            Self::V4 => text.parse::<Ipv4Addr>().ok()?.octets().to_vec(),
+            Self::V6 => text.parse::<Ipv6Addr>().ok()?.octets().to_vec(),
+            Self::Protocol => vec![protocol(text)?],
+            Self::Port => text.parse::<u16>().ok()?.to_be_bytes().to_vec(),
+            Self::Number => text.parse::<u32>().ok()?.to_ne_bytes().to_vec(),
+        })
+    }
+
+    fn length(self) -> u32 {
+        match self {
+            Self::V4 | Self::Number => 4,
+            Self::V6 => 16,
+            Self::Protocol => 1,
+            Self::Port => 2,
+        }
+    }
+
+    /// The number that `nft` knows the type by.
+    fn kind(self) -> u32 {
+        match self {
+            Self::Number => 4,
+            Self::V4 => 7,
+            Self::V6 => 8,
+            Self::Protocol => 12,
+            Self::Port => 13,
+        }
+    }
+}
+
+/// The number of a transport protocol.
+pub(super) fn protocol(word: &str) -> Option<u8> {
+    match word {
+        "tcp" => Some(6),
+        "udp" => Some(17),
+        "sctp" => Some(132),
+        _ => None,
+    }
+}
+
+/// What a map leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Data {
+    Verdict,
+    Parts(Vec<Part>),
+}
+
+/// What elements of one set look like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Layout {
+    key: Vec<Part>,
+    pub(super) data: Option<Data>,
+}
+
+fn parts(text: &str) -> Option<Vec<Part>> {
+    text.split(" . ").map(|word| Part::parse(word.trim())).collect()
+}
+
+fn length(parts: &[Part]) -> u32 {
+    match parts {
+        [one] => one.length(),
+        many => many.iter().map(|p| p.length().next_multiple_of(4)).sum(),
+    }
+}
+
+fn kind(parts: &[Part]) -> Option<u32> {
+    // Six bits each are all there is.
+    (parts.len() <= 5).then(|| parts.iter().fold(0, |all, part| all << 6 | part.kind()))
+}
+
+fn bytes(parts: &[Part], text: &str) -> Option<Vec<u8>> {
+    let words: Vec<&str> = text.split(" . ").collect();
+    let (mut out, single) = (Vec::new(), parts.len() == 1);
+    if words.len() != parts.len() {
+        return None;
+    }
+    for (part, word) in parts.iter().zip(words) {
+        out.extend(part.bytes(word)?);
+        if !single {
+            out.resize(out.len().next_multiple_of(4), 0);
+        }
+    }
+    Some(out)
+}
+
+impl Layout {
+    /// From a declaration; `None` of intervals and types that are not known here.
+    pub fn parse(declaration: &str) -> Option<Self> {
+        let (first, flags) = declaration.split_once(';').unwrap_or((declaration, ""));
+        if flags.contains("interval") {
+            return None;
+        }
+        let types = first.trim().strip_prefix("type ").or_else(|| first.trim().strip_prefix("typeof "))?;
+        let (key, data) = match types.split_once(" : ") {
+            Some((key, "verdict")) => (key, Some(Data::Verdict)),
+            Some((key, data)) => (key, Some(Data::Parts(parts(data)?))),
+            None => (types, None),
+        };
+        Some(Self { key: parts(key)?, data })
+    }
+
+    /// From numbers to addresses with ports.
+    pub fn numbered(family: Family) -> Self {
+        let address = match family {
+            Family::Ip => Part::V4,
+            Family::Ip6 => Part::V6,
+        };
+        Self { key: vec![Part::Number], data: Some(Data::Parts(vec![address, Part::Port])) }
+    }
+
+    /// The attributes of one element; of one that goes, without its value.
+    pub fn element(&self, key: &str, value: &str) -> Option<Vec<u8>> {
+        let key = bytes(&self.key, key)?;
+        let mut out = Vec::new();
+        put_nested(&mut out, KEY, |out| put(out, VALUE, &key));
+        if value.is_empty() {
+            return Some(out);
+        }
+        match self.data.as_ref()? {
+            Data::Verdict => {
+                let verdict = verdict(value)?;
+                put_nested(&mut out, DATA, |out| out.extend(verdict));
+            }
+            Data::Parts(parts) => {
+                let value = bytes(parts, value)?;
+                put_nested(&mut out, DATA, |out| put(out, VALUE, &value));
+            }
+        }
+        Some(out)
+    }
+
+    pub fn key_type(&self) -> Option<u32> {
+        kind(&self.key)
+    }
+
+    pub fn key_length(&self) -> u32 {
+        length(&self.key)
+    }
+
+    /// Of a map that leads to values.
+    pub fn data_type(&self) -> Option<u32> {
+        match self.data.as_ref()? {
+            Data::Verdict => None,
+            Data::Parts(parts) => kind(parts),
+        }
+    }
+
+    pub fn data_length(&self) -> u32 {
+        match &self.data {
+            Some(Data::Parts(parts)) => length(parts),
+            Some(Data::Verdict) | None => 0,
+        }
+    }
+}
+
+/// A verdict as the attribute of a value.
+pub(super) fn verdict(text: &str) -> Option<Vec<u8>> {
+    let (code, chain): (i32, Option<&str>) = match text.split_once(' ') {
+        None if text == "drop" => (0, None),
+        None if text == "return" => (-5, None),
+        Some(("goto", chain)) => (-4, Some(chain)),
+        Some(("jump", chain)) => (-3, Some(chain)),
+        _ => return None,
+    };
+    let mut out = Vec::new();
+    put_nested(&mut out, VERDICT, |out| {
+        put(out, 1, &code.to_be_bytes());
+        if let Some(chain) = chain {
+            put(out, 2, &super::name(chain));
+        }
+    });
+    Some(out)
+}
