@@ -1,6 +1,7 @@
 //! The only door to the kernel's rules: a transaction as text to `nft -f -`, all or nothing.
 
 use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use stdx::{ClockExt, SharedClock};
@@ -52,12 +53,13 @@ pub struct Nft {
     clock: SharedClock,
     own: Own,
     monitor: tokio::sync::Mutex<Option<Monitor>>,
+    sender: Arc<Mutex<nf_tables::Sender>>,
 }
 
 impl Nft {
     /// Uses the `nft` program found in PATH.
     pub fn new(clock: SharedClock) -> Self {
-        Self { clock, own: Own::default(), monitor: Default::default() }
+        Self { clock, own: Own::default(), monitor: Default::default(), sender: Arc::default() }
     }
 }
 
@@ -103,8 +105,9 @@ impl Kernel for Nft {
     async fn change(&self, change: Transaction) -> Result<(), Error> {
         // `nft` reads every chain there is before it says a word to the kernel.
         let Some(batch) = nf_tables::encode(&change) else { return self.apply(&change.text()).await };
-        let own = self.own.clone();
-        let sent = tokio::task::spawn_blocking(move || batch.send(&own)).await.map_err(std::io::Error::other)?;
+        let (own, sender) = (self.own.clone(), self.sender.clone());
+        let send = move || sender.lock().unwrap_or_else(PoisonError::into_inner).send(&batch, &own);
+        let sent = tokio::task::spawn_blocking(send).await.map_err(std::io::Error::other)?;
         match sent {
             Ok(Ok(())) => Ok(()),
             Ok(Err(refused)) => Err(Error::Refused(refused.told(&change))),

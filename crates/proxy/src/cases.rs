@@ -88,7 +88,21 @@ pub fn golden() -> Vec<Case> {
         ),
         ("external_ips", base(), one(spec(json!({"externalIPs": ["198.51.100.2"]})), &nothing, &two)),
         ("load_balancer", base(), one(balanced(json!({"loadBalancerSourceRanges": ["192.168.9.0/24"]})), &vip, &two)),
-        ("external_local", base(), one(balanced(json!({"externalTrafficPolicy": "Local"})), &vip, &two)),
+        (
+            "external_local",
+            base(),
+            one(balanced(json!({"externalTrafficPolicy": "Local", "healthCheckNodePort": 32000})), &vip, &two),
+        ),
+        (
+            "two_pod_ranges",
+            Settings {
+                local_pods: LocalPods::Ranges(
+                    ["10.244.0.0/24", "10.245.0.0/24"].map(|s| s.parse().expect("a network")).into(),
+                ),
+                ..base()
+            },
+            one(balanced(json!({"externalTrafficPolicy": "Local"})), &vip, &two),
+        ),
         ("external_local_elsewhere", base(), one(balanced(json!({"externalTrafficPolicy": "Local"})), &vip, &away)),
         ("internal_local", base(), one(spec(json!({"internalTrafficPolicy": "Local"})), &nothing, &two)),
         ("internal_local_elsewhere", base(), one(spec(json!({"internalTrafficPolicy": "Local"})), &nothing, &away)),

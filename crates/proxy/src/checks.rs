@@ -115,7 +115,7 @@ mod tests {
     #[tokio::test]
     async fn a_node_without_endpoints_of_its_own_is_no_target() {
         let clock = ManualClock::new(jiff::Timestamp::UNIX_EPOCH);
-        let health = Health::new(Arc::new(clock.clone()));
+        let health = Health::new(Arc::new(clock.clone()), &stdx::metrics::Registry::default());
         let local = Arc::new(AtomicUsize::new(2));
         let check = Check { key: Key::new("default", "web"), local: local.clone(), health: health.clone() };
         let response = check.answer();
@@ -144,7 +144,7 @@ mod tests {
     #[tokio::test]
     async fn ports_are_open_while_a_service_asks_for_them() {
         let clock = stdx::clock::RealClock::shared();
-        let mut checks = Checks::new(Health::new(clock.clone()), clock.clone());
+        let mut checks = Checks::new(Health::new(clock.clone(), &stdx::metrics::Registry::default()), clock.clone());
         let (key, other) = (Key::new("default", "web"), Key::new("default", "other"));
         // A port that was free a moment ago.
         let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");

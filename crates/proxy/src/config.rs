@@ -25,16 +25,16 @@ pub struct FileConfig {
     pub mode: Option<String>,
     pub nftables: Option<Plane>,
     pub node_port_addresses: Option<Vec<String>>,
+    pub enable_profiling: bool,
+    pub logging: Logging,
     // Known, and without effect here.
     bind_address: Value,
     bind_address_hard_fail: Value,
     config_sync_period: Value,
     conntrack: Value,
-    enable_profiling: Value,
     feature_gates: Value,
     ipvs: Value,
     linux: Value,
-    logging: Value,
     min_sync_period: Value,
     oom_score_adj: Value,
     port_range: Value,
@@ -43,6 +43,26 @@ pub struct FileConfig {
     udp_idle_timeout: Value,
     windows_run_as_service: Value,
     winkernel: Value,
+}
+
+/// What is logged, and how.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct Logging {
+    /// Empty for the usual one.
+    pub format: String,
+    pub verbosity: i32,
+    pub vmodule: Option<Vec<Module>>,
+    flush_frequency: Value,
+    options: Value,
+}
+
+/// How much is logged of what is in files of that name.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct Module {
+    pub file_pattern: String,
+    pub verbosity: i32,
 }
 
 /// How the API server is reached.
@@ -109,11 +129,11 @@ impl FileConfig {
             ("bindAddressHardFail", &self.bind_address_hard_fail),
             ("configSyncPeriod", &self.config_sync_period),
             ("conntrack", &self.conntrack),
-            ("enableProfiling", &self.enable_profiling),
             ("featureGates", &self.feature_gates),
             ("ipvs", &self.ipvs),
             ("linux", &self.linux),
-            ("logging", &self.logging),
+            ("logging.flushFrequency", &self.logging.flush_frequency),
+            ("logging.options", &self.logging.options),
             ("minSyncPeriod", &self.min_sync_period),
             ("oomScoreAdj", &self.oom_score_adj),
             ("portRange", &self.port_range),
@@ -220,6 +240,14 @@ mod tests {
             Some("/var/lib/kube-proxy/kubeconfig.conf")
         );
         assert_eq!(file.idle(), [""; 0]);
+        assert_eq!((file.enable_profiling, file.logging.verbosity), (false, 0));
+        let file = read(
+            "enableProfiling: true\nlogging:\n  format: json\n  verbosity: 4\n  vmodule:\n  - filePattern: sync\n    verbosity: 6\n",
+        );
+        let file = file.expect("read");
+        let module = Module { file_pattern: "sync".into(), verbosity: 6 };
+        assert_eq!((file.logging.format.as_str(), file.logging.verbosity), ("json", 4));
+        assert_eq!((file.enable_profiling, file.logging.vmodule), (true, Some(vec![module])));
         assert_eq!(read("oomScoreAdj: -999\n").expect("read").idle(), ["oomScoreAdj"]);
     }
 

@@ -20,6 +20,9 @@ pub trait Dataplane: Send {
     /// Which one.
     fn family(&self) -> Family;
 
+    /// Will the next call bring everything, with these settings?
+    fn needs_load(&self, settings: &Settings) -> bool;
+
     /// Brings the kernel up to date: `changes` is what `model` has different since the last call
     /// that went well. After an error, and at first, everything is loaded anew.
     async fn apply(&mut self, settings: &Settings, model: &Model, changes: &[Change]) -> Result<Refused, Error>;
@@ -61,8 +64,16 @@ impl Dataplane for Applied {
         self.family
     }
 
+    fn needs_load(&self, settings: &Settings) -> bool {
+        Applied::needs_load(self, settings)
+    }
+
     async fn apply(&mut self, settings: &Settings, model: &Model, changes: &[Change]) -> Result<Refused, Error> {
-        if self.needs_load(settings) { self.load(settings, model).await } else { self.change(settings, changes).await }
+        if Applied::needs_load(self, settings) {
+            self.load(settings, model).await
+        } else {
+            self.change(settings, changes).await
+        }
     }
 
     fn forget(&mut self) {

@@ -8,6 +8,7 @@ use http::{HeaderValue, StatusCode};
 use parking_lot::Mutex;
 use stdx::SharedClock;
 use stdx::clock::Instant;
+use stdx::metrics::{Counter, Registry};
 use transport::{Handler, Request, Responding, Response};
 
 /// A node with this taint is about to be deleted by who scales the cluster.
@@ -28,12 +29,18 @@ struct State {
 pub struct Health {
     clock: SharedClock,
     state: Arc<Mutex<State>>,
+    /// How often each path was answered, by code.
+    asked: [Counter; 2],
 }
 
 impl Health {
-    /// Well, for now.
-    pub fn new(clock: SharedClock) -> Self {
-        Self { clock, state: Arc::default() }
+    /// Well, for now; what is asked is counted in that registry.
+    pub fn new(clock: SharedClock, registry: &Registry) -> Self {
+        let counter = |path: &str| {
+            let help = format!("Cumulative proxy {path} HTTP status");
+            registry.counter(&format!("kubeproxy_proxy_{path}_total"), &help, &["code"])
+        };
+        Self { clock, state: Arc::default(), asked: [counter("healthz"), counter("livez")] }
     }
 
     /// Something waits for the kernel.
@@ -91,6 +98,9 @@ impl Handler for Health {
         let path = request.uri().path();
         let response = if path == "/healthz" || path == "/livez" {
             let (code, text) = self.answer(path);
+            let [healthz, livez] = &self.asked;
+            let asked = if path == "/healthz" { healthz } else { livez };
+            asked.inc(&[code.as_str()]);
             json(code, text)
         } else {
             let mut response = Response::new(transport::full("404 page not found\n"));
@@ -109,7 +119,8 @@ mod tests {
     #[test]
     fn a_node_that_is_late_or_about_to_go_is_no_target() {
         let clock = ManualClock::new(jiff::Timestamp::UNIX_EPOCH);
-        let health = Health::new(Arc::new(clock.clone()));
+        let registry = Registry::default();
+        let health = Health::new(Arc::new(clock.clone()), &registry);
         let code = |path: &str| health.answer(path).0.as_u16();
         let codes = || [code("/healthz"), code("/livez")];
         assert_eq!(codes(), [200, 200]);

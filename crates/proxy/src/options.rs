@@ -59,6 +59,7 @@ pub struct Options {
     /// This node: its own pod range is on this host, others' are reached by routes.
     pub node_name: String,
     pub mode: Mode,
+    /// Where Service addresses come from; where it is not said, what ServiceCIDRs of the API say.
     pub service_cidrs: Vec<IpNet>,
     pub cluster_cidrs: Vec<IpNet>,
     /// The interfaces of this node's pods, as an nftables pattern; what is addressed to a pod and
@@ -84,7 +85,12 @@ pub struct Options {
 
 impl Options {
     /// What rules depend on, on this node as it is.
-    pub(crate) fn settings(&self, own: Option<&Node>, others: impl Iterator<Item = String>) -> Settings {
+    pub(crate) fn settings(
+        &self,
+        own: Option<&Node>,
+        others: impl Iterator<Item = String>,
+        service_ranges: Option<Vec<IpNet>>,
+    ) -> Settings {
         let parse = |texts: &mut dyn Iterator<Item = String>| -> Vec<IpNet> {
             let mut out: Vec<IpNet> = texts.filter_map(|c| c.parse().ok()).collect();
             out.sort();
@@ -109,7 +115,7 @@ impl Options {
             NodePorts::Ranges(ranges) => NodePortAddresses::Ranges(ranges.clone()),
         };
         Settings {
-            service_cidrs: self.service_cidrs.clone(),
+            service_cidrs: service_ranges.unwrap_or_else(|| self.service_cidrs.clone()),
             cluster_cidrs: self.cluster_cidrs.clone(),
             remote_pod_cidrs: parse(&mut others),
             pod_interfaces: self.pod_interfaces.clone(),

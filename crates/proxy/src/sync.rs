@@ -28,7 +28,7 @@ use crate::conntrack::{self, Expected, Gone};
 use crate::dataplane::{Dataplane, Refused};
 use crate::health::DELETION_TAINT;
 use crate::iptables::apply::Restored;
-use crate::metrics::Metrics;
+use crate::metrics::{Extent, Metrics};
 use crate::model::objects::ZONE;
 use crate::model::{Here, Model, Settings};
 use crate::nftables::apply::Applied;
@@ -98,36 +98,24 @@ enum Event {
 impl Sync {
     fn start(client: &Client, clock: SharedClock, rng: Rng, options: Options, stage: &Stage) -> Self {
         let dirty = Arc::new(Dirty::default());
-        let caches = Caches::start(client, &dirty, &clock, &rng, stage);
+        let has_ranges = !options.service_cidrs.is_empty();
+        let caches = Caches::start(client, &dirty, (&clock, &rng), has_ranges, stage);
         let waits = Publisher::start(client, "proxy", |_| true, clock.clone(), stage);
         let on = options.mode.as_str();
         let waiting = Waiting { waits, resource: Resource::of::<core::Service>(), on, services: BTreeMap::new() };
-        let is_used = |family: &Family| {
-            let v4 = *family == Family::Ip;
-            options.service_cidrs.iter().chain(&options.cluster_cidrs).any(|n| n.addr().is_ipv4() == v4)
-        };
-        let families = || [Family::Ip, Family::Ip6].into_iter().filter(is_used);
-        let plane = |family| -> Box<dyn Dataplane> {
-            match options.mode {
-                Mode::Nftables => Box::new(Applied::new(options.kernel.clone(), family)),
-                Mode::Iptables => Box::new(Restored::new(options.tables.clone(), family)),
-            }
-        };
-        let kernel = &options.kernel;
-        let outside = families().filter(|_| options.masquerade_egress);
         let wanted = Wanted {
             model: Model::new(),
             here: Here { name: options.node_name.clone(), zone: None },
-            settings: options.settings(None, std::iter::empty()),
+            settings: options.settings(None, std::iter::empty(), None),
         };
         let state = State {
             pending: BTreeSet::new(),
             refused: BTreeMap::new(),
-            planes: families().map(plane).collect(),
-            outside: outside.map(|family| Egress { family, kernel: kernel.clone(), loaded: false }).collect(),
+            planes: Vec::new(),
+            outside: Vec::new(),
             gone: Gone::default(),
             stale: true,
-            metrics: Metrics::new(&options.registry),
+            metrics: Metrics::new(&options.registry, options.mode),
         };
         let checks = Checks::new(options.health.clone(), clock.clone());
         Self { caches, dirty, clock, options, waiting, checks, wanted, state }
@@ -136,13 +124,16 @@ impl Sync {
     async fn run(&mut self) {
         // Until the caches are full the kernel keeps what an earlier process left there.
         self.caches.synced().await;
+        self.observe_nodes();
+        self.state.begin(&self.options, &self.wanted.settings);
         let (mut failures, mut drifts, mut drifted) = (0, 0, self.clock.now());
         let (started, mut triggers) = (self.clock.wall(), BTreeMap::new());
         loop {
             let revisions = self.caches.revisions();
             triggers.extend(self.dirty.take_triggers());
             let (services, nodes) = self.dirty.take();
-            self.state.metrics.begun(services.len(), self.clock.wall().as_second());
+            let (families, now) = (self.state.families(), self.clock.wall().as_second());
+            self.state.metrics.begun(&families, self.dirty.take_counts(), now);
             self.observe(services, nodes).await;
             if !self.state.pending.is_empty() {
                 self.options.health.queued();
@@ -162,7 +153,7 @@ impl Sync {
                     let fresh = all.into_iter().filter(|(key, _)| !refused.contains_key(key)).flat_map(|(_, at)| at);
                     let took =
                         fresh.filter(|at| *at >= started).map(|at| Duration::try_from(now - at).unwrap_or_default());
-                    state.metrics.programmed(&revisions, took);
+                    state.metrics.programmed(&families, &revisions, took);
                     let due = state.refused.values().map(|(_, at)| *at).min();
                     // What woke `follow` is still to be done.
                     if dirty.is_empty() && state.pending.is_empty() {
@@ -204,6 +195,7 @@ impl Sync {
         if nodes && self.observe_nodes() {
             services.extend(self.caches.services.list().iter().map(|s| s.meta.key()));
         }
+        let families = self.state.families();
         let Self { caches, waiting, checks, wanted, state, .. } = self;
         // Another Service may be about to let go of the port.
         let mut unopened = Vec::new();
@@ -223,6 +215,7 @@ impl Sync {
                 None => wanted.model.remove(&key),
             };
             state.gone.replace(before.as_deref(), rules.as_deref());
+            state.metrics.replaced(&families, before.as_deref(), rules.as_deref());
             state.stale |= before.iter().chain(&rules).any(|r| conntrack::concerns(r));
             state.refused.remove(&key);
             state.pending.insert(key);
@@ -240,7 +233,7 @@ impl Sync {
         let (own, others): (Vec<_>, Vec<_>) = nodes.into_iter().partition(|n| n.meta.name == self.options.node_name);
         let own = own.first();
         let ranges = others.iter().flat_map(|n| n.view.spec.pod_cidrs.clone());
-        self.wanted.settings = self.options.settings(own.map(|n| &n.view), ranges);
+        self.wanted.settings = self.options.settings(own.map(|n| &n.view), ranges, self.caches.service_ranges());
         let leaves =
             own.is_some_and(|n| n.meta.is_deleting() || n.view.spec.taints.iter().any(|t| t.key == DELETION_TAINT));
         self.options.health.eligible(!leaves);
@@ -280,6 +273,26 @@ async fn next(dirty: &Dirty, clock: &SharedClock, options: &Options, due: Option
 }
 
 impl State {
+    /// One dataplane a family: of those that ranges and this node's addresses are of.
+    fn begin(&mut self, options: &Options, settings: &Settings) {
+        let kernel = &options.kernel;
+        let families = settings.families();
+        let plane = |family: &Family| -> Box<dyn Dataplane> {
+            match options.mode {
+                Mode::Nftables => Box::new(Applied::new(kernel.clone(), *family)),
+                Mode::Iptables => Box::new(Restored::new(options.tables.clone(), *family)),
+            }
+        };
+        self.planes = families.iter().map(plane).collect();
+        let outside = families.iter().filter(|_| options.masquerade_egress);
+        self.outside =
+            outside.map(|family| Egress { family: *family, kernel: kernel.clone(), loaded: false }).collect();
+    }
+
+    fn families(&self) -> Vec<Family> {
+        self.planes.iter().map(|plane| plane.family()).collect()
+    }
+
     /// Loads everything at the next pass.
     fn forget(&mut self) {
         self.planes.iter_mut().for_each(|plane| plane.forget());
@@ -310,8 +323,10 @@ impl State {
         let (mut refused, mut failed) = (Refused::new(), None);
         for plane in &mut self.planes {
             let (family, began) = (plane.family(), clock.now());
+            let extent = if plane.needs_load(&wanted.settings) { Extent::Full } else { Extent::Partial };
             let applied = plane.apply(&wanted.settings, &wanted.model, &changes).await;
-            self.metrics.applied(family, clock.now().since(began), applied.is_ok(), clock.wall().as_second());
+            let (took, now) = (clock.now().since(began), clock.wall().as_second());
+            self.metrics.applied(family, extent, took, applied.is_ok(), now);
             match applied {
                 Ok(no) => refused.extend(no),
                 // One family is no reason to leave the other behind.
@@ -333,22 +348,26 @@ impl State {
             *at = clock.now() + RETRY.delay(*times);
             tracing::warn!(%key, error, times, "the kernel refused a Service's rules");
         }
-        self.clean(wanted, options).await;
+        self.clean(wanted, options, clock).await;
         Ok(refused)
     }
 
     /// Ends connections that lead to where nobody answers any more.
-    async fn clean(&mut self, wanted: &Wanted, options: &Options) {
+    async fn clean(&mut self, wanted: &Wanted, options: &Options, clock: &SharedClock) {
         if !self.stale {
             return;
         }
-        let families: Vec<Family> = self.planes.iter().map(|plane| plane.family()).collect();
-        for family in families {
+        for family in self.families() {
+            let began = clock.now();
             let expected = Expected::of(&wanted.model, &self.gone, &wanted.settings, family);
             let is_stale = Box::new(move |entry: &net::conntrack::Entry| expected.is_stale(entry));
             match options.connections.remove_udp(family, is_stale).await {
-                Ok(0) => {}
-                Ok(count) => tracing::debug!(count, "connections that led nowhere are removed"),
+                Ok(count) => {
+                    self.metrics.cleaned(family, clock.now().since(began), count);
+                    if count > 0 {
+                        tracing::debug!(count, "connections that led nowhere are removed");
+                    }
+                }
                 // The next change tries again.
                 Err(error) => {
                     tracing::warn!(%error, "connections of endpoints that are gone cannot be removed");

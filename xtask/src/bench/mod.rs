@@ -12,6 +12,7 @@ mod pods;
 mod process;
 mod rules;
 mod scan;
+mod services;
 mod streams;
 mod watch;
 
@@ -33,15 +34,17 @@ use figures::Figures;
 const IMAGE: &str = "pintle.invalid/bench/nginx:1";
 
 /// What may be left out, and how short it may be.
-const FLAGS: [&str; 8] = [
+const FLAGS: [&str; 10] = [
     "--only-chain",
     "--only-load",
     "--only-names",
     "--only-pods",
     "--only-rules",
+    "--only-services",
     "--only-streams",
     "--only-watches",
     "--quick",
+    services::INSIDE,
 ];
 
 /// Runs everything and prints a table.
@@ -53,6 +56,14 @@ pub fn run(args: &[String]) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let mut figures = Figures::default();
     let clock = RealClock::shared();
+    if has(services::INSIDE) {
+        runtime.block_on(services::inside(&clock, quick, &mut figures))?;
+        println!("{}", figures.table());
+        return Ok(());
+    }
+    if has("--only-services") {
+        return services::outside(args);
+    }
     if has("--only-watches") {
         runtime.block_on(watch::run(&clock, &watch::Extent::new(quick), &mut figures))?;
         println!("{}", figures.table());
@@ -142,6 +153,9 @@ async fn all(clock: &SharedClock, quick: bool, only_pods: bool, mut figures: Fig
     streams_and_pages(clock, quick, &mut figures).await?;
     names::run(clock, quick, &mut figures).await.context("names")?;
     watch::run(clock, &watch::Extent::new(quick), &mut figures).await.context("watches")?;
+    // Prints a table of its own.
+    let short: Vec<String> = quick.then(|| "--quick".to_owned()).into_iter().collect();
+    services::outside(&short).context("services")?;
     let binary = std::fs::metadata(cluster.binary())?.len();
     let megabytes = binary as f64 / 1e6;
     figures.add("binary, stripped", format!("{megabytes:.1} MB"), "≤ 40 MB", Some(megabytes <= 40.0));

@@ -301,16 +301,8 @@ fn endpoint(pod: &CachedPod, service: &Cached<ServiceView>, family: &str, zone: 
     let terminating = pod.meta.is_deleting();
     let ready = service.view.spec.publish_not_ready_addresses || (serving && !terminating);
     let node = Some(pod.view.spec.node_name.clone()).filter(|n| !n.is_empty());
-    let hints = zone.clone().filter(|_| ready).and_then(|zone| {
-        let zones = || Some(vec![ForZone { name: zone.clone() }]);
-        match service.view.spec.traffic_distribution.as_deref() {
-            Some("PreferClose" | "PreferSameZone") => Some(EndpointHints { for_zones: zones(), for_nodes: None }),
-            Some("PreferSameNode") => {
-                Some(EndpointHints { for_zones: zones(), for_nodes: node.clone().map(|name| vec![ForNode { name }]) })
-            }
-            _ => None,
-        }
-    });
+    let hints = service.view.spec.traffic_distribution.as_deref().filter(|_| ready);
+    let hints = hints.and_then(|wish| hints_for(wish, zone.clone(), node.clone()));
     Some(Endpoint {
         addresses,
         conditions: Some(EndpointConditions {
@@ -331,6 +323,14 @@ fn endpoint(pod: &CachedPod, service: &Cached<ServiceView>, family: &str, zone: 
         hints,
         ..Endpoint::default()
     })
+}
+
+/// For whom an endpoint is meant first. A node without a zone has nodes all the same.
+fn hints_for(wish: &str, zone: Option<String>, node: Option<String>) -> Option<EndpointHints> {
+    let for_zones = zone.map(|name| vec![ForZone { name }]);
+    let for_nodes = node.filter(|_| wish == "PreferSameNode").map(|name| vec![ForNode { name }]);
+    let is_known = matches!(wish, "PreferClose" | "PreferSameZone" | "PreferSameNode");
+    (is_known && (for_zones.is_some() || for_nodes.is_some())).then_some(EndpointHints { for_zones, for_nodes })
 }
 
 /// The Service's labels, and ours.

@@ -238,15 +238,34 @@ impl<'a> Writer<'a> {
     }
 }
 
-impl Batch {
-    /// Sends it and waits for the kernel's answer. After an error of the outer kind it is not known
+/// Where batches are sent. The socket stays open: when one closes, the kernel first does away with everything that
+/// earlier batches have removed, which takes tens of milliseconds.
+#[derive(Default)]
+pub struct Sender(Option<Socket>);
+
+impl Sender {
+    /// Sends a batch and waits for the kernel's answer. After an error of the outer kind it is not known
     /// what the kernel has.
-    pub fn send(&self, own: &Own) -> io::Result<Result<(), Refused>> {
+    pub fn send(&mut self, batch: &Batch, own: &Own) -> io::Result<Result<(), Refused>> {
+        let socket = match self.0.take() {
+            Some(socket) => socket,
+            None => Socket::open()?,
+        };
+        let answer = batch.send(&socket, own)?;
+        // After a refusal there may be more to hear.
+        if answer.is_ok() {
+            self.0 = Some(socket);
+        }
+        Ok(answer)
+    }
+}
+
+impl Batch {
+    fn send(&self, socket: &Socket, own: &Own) -> io::Result<Result<(), Refused>> {
         let Ok(last) = u32::try_from(self.steps.len()) else { return Err(io::ErrorKind::InvalidInput.into()) };
         if last == 0 {
             return Ok(Ok(()));
         }
-        let socket = Socket::open()?;
         socket.reserve(self.bytes.len())?;
         // The kernel names the thread.
         own.begin(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs());

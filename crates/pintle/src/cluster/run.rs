@@ -43,11 +43,14 @@ use crate::cluster::identities::{self, Identities};
 use crate::cluster::kubeconfigs::Kubeconfigs;
 use crate::cluster::preflight::{KUBELET_PORT, check, path};
 use crate::cluster::{address, listening, next, node_ready, pod_network, snapshots};
+use crate::commands::serving;
 use crate::commands::up::{Component, IMAGES_STAY, READY, Up};
 use crate::logging::{self, FromFile};
 use crate::progress::Progress;
 use crate::signals::Signals;
 
+/// Where load balancers ask whether this node is theirs: where they look for upstream's proxy.
+const PROXY_HEALTH: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 10_256);
 /// How long each stage of a stop may take.
 const STOP_LIMIT: Duration = Duration::from_secs(20);
 /// How long the cluster may take to be ready before the user is told what it waits for.
@@ -301,6 +304,7 @@ impl Cluster {
             }
         }
         let client = self.client(identities::component("system:kube-proxy"), "kube-proxy");
+        let health = proxy::Health::new(self.clock.clone(), &self.server.metrics.registry);
         let options = proxy::Options {
             node_name: name.to_owned(),
             service_cidrs: vec![self.args.service_cluster_ip_range],
@@ -315,11 +319,17 @@ impl Cluster {
             kernel: Arc::new(Nft::new(self.clock.clone())),
             tables: Arc::new(Tools::new(self.clock.clone())),
             connections: Arc::new(Conntrack),
-            health: proxy::Health::new(self.clock.clone()),
+            health: health.clone(),
             registry: self.server.metrics.registry.clone(),
         };
         let (clock, rng, stage) = (self.clock.clone(), self.rng.clone(), self.components.clone());
-        let task = node.spawn(async move { proxy::run(client, clock, rng, options, &stage).await });
+        let task = node.spawn(async move {
+            // Load balancers are few: what they ask for stops no cluster.
+            if let Err(error) = serving::open(PROXY_HEALTH, Arc::new(health), &clock, &stage).await {
+                tracing::warn!(%error, "load balancers cannot ask how the service proxy is");
+            }
+            proxy::run(client, clock, rng, options, &stage).await;
+        });
         self.components.spawn(async move { ended("kube-proxy", task.await) });
         Ok(())
     }

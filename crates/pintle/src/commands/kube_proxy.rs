@@ -1,6 +1,6 @@
 //! `pintle kube-proxy`: the service proxy alone.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -22,6 +22,7 @@ use crate::cluster::address;
 use crate::commands::serving::{self, Shown};
 use crate::commands::standalone::Standalone;
 use crate::logging::{FromFile, Logging};
+use telemetry::line::Format;
 
 /// The dataplanes that exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -65,11 +66,12 @@ pub struct KubeProxy {
     /// The Node's name [default: the host's].
     #[arg(long, value_name = "NAME")]
     hostname_override: Option<String>,
-    /// Where pod addresses come from [default: 10.244.0.0/16].
+    /// Where pod addresses come from [default: nobody knows, and nobody is told from pods by it].
     #[arg(long, value_name = "CIDR", value_delimiter = ',')]
     cluster_cidr: Vec<IpNet>,
-    /// Where Service addresses come from: what no Service owns there is refused.
-    #[arg(long, default_value = "10.96.0.0/12", value_name = "CIDR", value_delimiter = ',')]
+    /// Where Service addresses come from: what no Service owns there is refused
+    /// [default: what the cluster's ServiceCIDRs say].
+    #[arg(long, value_name = "CIDR", value_delimiter = ',')]
     service_cluster_ip_range: Vec<IpNet>,
     /// The interfaces of this node's pods, as an nftables pattern (veth*): what is addressed to a pod and
     /// would leave by another is refused at once. Of nftables only.
@@ -97,12 +99,12 @@ pub struct KubeProxy {
     /// Masquerade what pods send out of the cluster.
     #[arg(long)]
     masquerade_egress: bool,
-    /// Where health is told to everybody [default: 0.0.0.0:10256].
-    #[arg(long, value_name = "IP:PORT")]
-    healthz_bind_address: Option<SocketAddr>,
-    /// Where metrics are told, in plain text [default: 127.0.0.1:10249].
-    #[arg(long, value_name = "IP:PORT")]
-    metrics_bind_address: Option<SocketAddr>,
+    /// Where health is told to everybody; empty for nowhere [default: 0.0.0.0:10256].
+    #[arg(long, value_name = "IP[:PORT]", value_parser = |text: &str| place(text, HEALTH_PORT))]
+    healthz_bind_address: Option<Place>,
+    /// Where metrics are told, in plain text; empty for nowhere [default: 127.0.0.1:10249].
+    #[arg(long, value_name = "IP[:PORT]", value_parser = |text: &str| place(text, METRICS_PORT))]
+    metrics_bind_address: Option<Place>,
     /// Serve /debug/pprof/ and /debug/flags/v where metrics are told, to whoever reaches that address.
     #[arg(long)]
     profiling: bool,
@@ -121,8 +123,26 @@ struct Told {
     node_ports: NodePorts,
     masquerade_all: bool,
     masquerade_bit: u8,
-    healthz: SocketAddr,
-    metrics: SocketAddr,
+    healthz: Option<SocketAddr>,
+    metrics: Option<SocketAddr>,
+}
+
+/// Where something listens; `None` for nowhere. In a struct: clap takes an `Option` for a flag that may
+/// be left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place(Option<SocketAddr>);
+
+const HEALTH_PORT: u16 = 10_256;
+const METRICS_PORT: u16 = 10_249;
+
+/// An address, with a port or without.
+fn place(text: &str, usual: u16) -> Result<Place, String> {
+    if text.is_empty() {
+        return Ok(Place(None));
+    }
+    let whole = text.parse().or_else(|_| text.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, usual)));
+    let whole = whole.map_err(|_| format!("{text:?} is no address, nor one with a port"))?;
+    Ok(Place(Some(whole).filter(|at| at.port() != 0)))
 }
 
 impl KubeProxy {
@@ -138,9 +158,9 @@ impl KubeProxy {
 
     fn told(&self, file: &FileConfig) -> Result<Told, String> {
         let said = |text: &Option<String>| text.clone().filter(|t| !t.is_empty());
-        let address = |flag: Option<SocketAddr>, field: &Option<String>, usual: &str| {
+        let address = |flag: Option<Place>, field: &Option<String>, usual: &str, port: u16| {
             let text = said(field).unwrap_or_else(|| usual.to_owned());
-            flag.map_or_else(|| text.parse().map_err(|_| format!("{text:?} is no address and port")), Ok)
+            flag.map_or_else(|| place(&text, port), Ok).map(|Place(at)| at)
         };
         let mode = match (self.proxy_mode, said(&file.mode).as_deref()) {
             (Some(Mode::Iptables), _) | (None, None | Some("iptables")) => proxy::Mode::Iptables,
@@ -170,7 +190,7 @@ impl KubeProxy {
         let cluster_cidrs = match (self.cluster_cidr.clone(), file.cluster_cidrs()?) {
             (flag, _) if !flag.is_empty() => flag,
             (_, said) if !said.is_empty() => said,
-            _ => vec![IpNet::from(ipnet::Ipv4Net::new_assert([10, 244, 0, 0].into(), 16))],
+            _ => Vec::new(),
         };
         Ok(Told {
             kubeconfig: kubeconfig
@@ -182,8 +202,8 @@ impl KubeProxy {
             node_ports,
             masquerade_all: self.masquerade_all || plane.masquerade_all,
             masquerade_bit,
-            healthz: address(self.healthz_bind_address, &file.healthz_bind_address, "0.0.0.0:10256")?,
-            metrics: address(self.metrics_bind_address, &file.metrics_bind_address, "127.0.0.1:10249")?,
+            healthz: address(self.healthz_bind_address, &file.healthz_bind_address, "0.0.0.0", HEALTH_PORT)?,
+            metrics: address(self.metrics_bind_address, &file.metrics_bind_address, "127.0.0.1", METRICS_PORT)?,
         })
     }
 }
@@ -224,7 +244,17 @@ pub async fn run(args: KubeProxy, clock: SharedClock) -> Result<()> {
         None => FileConfig::default(),
     };
     let told = args.told(&file).map_err(|why| anyhow!(why))?;
-    let started = args.logging.start(FromFile::default(), &clock);
+    let said = FromFile {
+        verbosity: Some(file.logging.verbosity).filter(|v| *v > 0),
+        modules: file.logging.vmodule.iter().flatten().map(|m| (m.file_pattern.clone(), m.verbosity)).collect(),
+        format: match file.logging.format.as_str() {
+            "" => None,
+            format => Some(Format::parse(format).map_err(|why| anyhow!("logging.format: {why}"))?),
+        },
+        tracing: None,
+    };
+    let started = args.logging.start(said, &clock);
+    let profiling = args.profiling || file.enable_profiling;
     let standalone = Standalone { kubeconfig: told.kubeconfig, logging: args.logging.clone() };
     let client = standalone.client("kube-proxy", &clock)?;
     let (registry, around) = (serving::registry(), Stage::new());
@@ -238,13 +268,15 @@ pub async fn run(args: KubeProxy, clock: SharedClock) -> Result<()> {
             },
             "ClusterCIDR": ranges.join(","),
             "HostnameOverride": told.name,
-            "HealthzBindAddress": told.healthz.to_string(),
-            "MetricsBindAddress": told.metrics.to_string(),
-            "EnableProfiling": args.profiling,
+            "HealthzBindAddress": told.healthz.map(|at| at.to_string()).unwrap_or_default(),
+            "MetricsBindAddress": told.metrics.map(|at| at.to_string()).unwrap_or_default(),
+            "EnableProfiling": profiling,
         }}),
-        debug: if args.profiling { started.debug() } else { Debug::none() },
+        debug: if profiling { started.debug() } else { Debug::none() },
     };
-    serving::plain(told.metrics, shown, &clock, &around).await?;
+    if let Some(at) = told.metrics {
+        serving::plain(at, shown, &clock, &around).await?;
+    }
     // What the other mode has left here would go on translating to endpoints that come no more.
     let other = match told.mode {
         proxy::Mode::Iptables => proxy::Mode::Nftables,
@@ -253,8 +285,13 @@ pub async fn run(args: KubeProxy, clock: SharedClock) -> Result<()> {
     if let Err(error) = cleanup(other, &kernel, &tables).await {
         tracing::warn!(%error, "the rules of the other mode cannot be removed");
     }
-    let health = Health::new(clock.clone());
-    serving::open(told.healthz, Arc::new(health.clone()), &clock, &around).await?;
+    let health = Health::new(clock.clone(), &registry);
+    if let Some(at) = told.healthz {
+        serving::open(at, Arc::new(health.clone()), &clock, &around).await?;
+    }
+    if told.cluster_cidrs.is_empty() && told.detect_local == DetectLocal::ClusterCidr {
+        tracing::warn!("without a cluster CIDR nobody is told from pods of this node: nothing is masqueraded for it");
+    }
     let options = proxy::Options {
         node_name: told.name,
         mode: told.mode,
@@ -284,4 +321,26 @@ pub async fn run(args: KubeProxy, clock: SharedClock) -> Result<()> {
     let ended = standalone.run(&clock, component).await;
     around.finish(&clock, serving::DRAIN).await;
     ended
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_may_leave_out_its_port() {
+        for (text, want) in [
+            ("", Ok(None)),
+            ("0.0.0.0", Ok(Some("0.0.0.0:10256"))),
+            ("127.0.0.1:80", Ok(Some("127.0.0.1:80"))),
+            ("::", Ok(Some("[::]:10256"))),
+            ("[::1]:80", Ok(Some("[::1]:80"))),
+            ("0.0.0.0:0", Ok(None)),
+            ("here", Err(())),
+            ("10.0.0.1:many", Err(())),
+        ] {
+            let got = place(text, HEALTH_PORT).map(|Place(at)| at).map_err(|_| ());
+            assert_eq!(got, want.map(|at| at.map(|at| at.parse().expect("an address"))), "{text:?}");
+        }
+    }
 }

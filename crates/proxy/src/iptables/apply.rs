@@ -58,13 +58,23 @@ impl Restored {
     }
 }
 
+/// Where other nodes' pods are makes no difference to any rule here.
+fn relevant(settings: &Settings) -> Settings {
+    Settings { remote_pod_cidrs: Vec::new(), ..settings.clone() }
+}
+
 #[async_trait]
 impl Dataplane for Restored {
     fn family(&self) -> Family {
         self.family
     }
 
+    fn needs_load(&self, settings: &Settings) -> bool {
+        self.rules.as_ref().is_none_or(|rules| *rules.settings() != relevant(settings))
+    }
+
     async fn apply(&mut self, settings: &Settings, model: &Model, changes: &[Change]) -> Result<Refused, Error> {
+        let settings = &relevant(settings);
         let known = self.rules.take().filter(|rules| rules.settings() == settings);
         let Some(mut rules) = known else { return self.load(settings, model).await };
         let text = rules.change(changes);

@@ -9,11 +9,12 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use client::Key;
 use net::ruleset::Family;
 
 use super::names::{self, EXTERNAL_SERVICES, FIREWALL, MARK_FOREIGN, MARK_MASQ, NODEPORTS, SERVICES};
 use super::rules::{Place, Table};
-use crate::model::{LocalPods, Policy, PortName, ServicePort, Settings, Target};
+use crate::model::{LocalPods, Policy, PortName, ServicePort, ServiceRules, Settings, Target};
 
 /// A rule in a chain that all Services share.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,6 +33,19 @@ pub(super) struct Piece {
     pub shared: Vec<Shared>,
 }
 
+/// What one Service adds that is of none of its ports: load balancers ask this node how it is, and
+/// who closes everything but what is named must let them in.
+pub(super) fn of_service(key: &Key, rules: &ServiceRules, family: Family) -> Piece {
+    let port = rules.health_check.filter(|_| !rules.of(family).is_empty()).map(|check| check.port);
+    let shared = port.map(|port| Shared {
+        table: Table::Filter,
+        chain: NODEPORTS,
+        place: Place::Last,
+        rule: format!("{} -m tcp -p tcp --dport {port} -j ACCEPT", comment(&format!("{key} health check node port"))),
+    });
+    Piece { chains: Vec::new(), shared: shared.into_iter().collect() }
+}
+
 /// Renders one port.
 pub(super) fn render(name: &PortName, port: &ServicePort, settings: &Settings, family: Family) -> Piece {
     let tail = names::of_port(name);
@@ -41,23 +55,14 @@ pub(super) fn render(name: &PortName, port: &ServicePort, settings: &Settings, f
     context.out
 }
 
-/// The condition that a packet comes from a pod of this node (`not` turns it round); `None` when it
-/// is not known, or takes more than one condition.
-pub(super) fn local_pods(settings: &Settings, family: Family, not: bool) -> Option<String> {
-    let not = if not { "! " } else { "" };
+/// The conditions that a packet comes from a pod of this node, of which one must hold; none when it
+/// is not known. One rule each: what `iptables` makes of several in one is several rules.
+pub(super) fn local_pods(settings: &Settings, family: Family) -> Vec<String> {
     match &settings.local_pods {
-        LocalPods::Unknown => None,
-        LocalPods::Ranges(ranges) => {
-            let ranges: Vec<String> = Settings::of_family(ranges, family).map(|r| r.to_string()).collect();
-            match ranges.as_slice() {
-                [] => None,
-                [one] => Some(format!("{not}-s {one}")),
-                _ if not.is_empty() => Some(format!("-s {}", ranges.join(","))),
-                _ => None,
-            }
-        }
-        LocalPods::Bridge(name) => Some(format!("{not}-i {name}")),
-        LocalPods::Interfaces(prefix) => Some(format!("{not}-i {prefix}+")),
+        LocalPods::Unknown => Vec::new(),
+        LocalPods::Ranges(ranges) => Settings::of_family(ranges, family).map(|r| format!("-s {r}")).collect(),
+        LocalPods::Bridge(name) => vec![format!("-i {name}")],
+        LocalPods::Interfaces(prefix) => vec![format!("-i {prefix}+")],
     }
 }
 
@@ -112,10 +117,7 @@ impl Context<'_> {
             }
         };
         let endpoints = &port.endpoints;
-        for (policy, chosen) in [(Policy::Cluster, &endpoints.cluster), (Policy::Local, &endpoints.local)] {
-            if chosen.is_empty() {
-                continue;
-            }
+        for (policy, chosen) in endpoints.chosen() {
             let mut rules = Vec::new();
             if internal == Some(policy) {
                 rules.extend(self.masquerade(&format!("{said} {to_own}")));
@@ -124,10 +126,7 @@ impl Context<'_> {
             let chain = self.chain_of(policy);
             self.out.chains.push((chain, rules));
         }
-        let mut all: Vec<SocketAddr> = endpoints.cluster.iter().chain(&endpoints.local).copied().collect();
-        all.sort();
-        all.dedup();
-        for endpoint in all {
+        for endpoint in endpoints.all() {
             let chain = self.endpoint_chain(&endpoint);
             let rules = self.endpoint(&endpoint, &chain);
             self.out.chains.push((chain, rules));
@@ -138,10 +137,11 @@ impl Context<'_> {
         if self.settings.masquerade_all {
             return Some(format!("{packets} -j {MARK_MASQ}"));
         }
-        if let Some(foreign) = local_pods(self.settings, self.family, true) {
-            return Some(format!("{packets} {foreign} -j {MARK_MASQ}"));
+        match local_pods(self.settings, self.family).as_slice() {
+            [] => None,
+            [one] => Some(format!("{packets} ! {one} -j {MARK_MASQ}")),
+            _ => Some(format!("{packets} -j {MARK_FOREIGN}")),
         }
-        local_pods(self.settings, self.family, false).map(|_| format!("{packets} -j {MARK_FOREIGN}"))
     }
 
     fn refuse(&self, target: Target, packets: &str) -> String {
@@ -247,12 +247,9 @@ impl Context<'_> {
         if port.external_local {
             if !port.endpoints.cluster.is_empty() {
                 let anywhere = format!("-j {}", self.chain_of(Policy::Cluster));
-                if let Some(local) = local_pods(self.settings, self.family, false) {
-                    rules.push(format!(
-                        "{} {local} {anywhere}",
-                        comment(&format!("pod traffic for {name} external destinations"))
-                    ));
-                }
+                let said = comment(&format!("pod traffic for {name} external destinations"));
+                let local = local_pods(self.settings, self.family);
+                rules.extend(local.iter().map(|local| format!("{said} {local} {anywhere}")));
                 let own = "-m addrtype --src-type LOCAL";
                 let masquerade = comment(&format!("masquerade LOCAL traffic for {name} external destinations"));
                 let route = comment(&format!("route LOCAL traffic for {name} external destinations"));

@@ -120,15 +120,18 @@ impl Rules {
         }
     }
 
-    fn pieces<'a>(&'a self, rules: &'a ServiceRules) -> impl Iterator<Item = Piece> + 'a {
-        rules.of(self.family).iter().map(|(name, port)| port::render(name, port, &self.settings, self.family))
+    fn pieces<'a>(&'a self, key: &Key, rules: &'a ServiceRules) -> impl Iterator<Item = Piece> + use<'a> {
+        let whole = port::of_service(key, rules, self.family);
+        let ports =
+            rules.of(self.family).iter().map(|(name, port)| port::render(name, port, &self.settings, self.family));
+        ports.chain([whole])
     }
 
     /// The text that replaces everything of ours in the kernel by this, table by table.
     pub fn whole(&self, present: &Present) -> String {
         let mut chains = BTreeMap::new();
         let mut shared: Vec<Shared> = Vec::new();
-        for piece in self.services.values().flat_map(|rules| self.pieces(rules)) {
+        for piece in self.services.iter().flat_map(|(key, rules)| self.pieces(key, rules)) {
             chains.extend(piece.chains);
             shared.extend(piece.shared);
         }
@@ -190,7 +193,7 @@ impl Rules {
         for (key, rules) in changes {
             let before = self.put(key, rules.as_ref());
             for (rules, all) in [(before.as_ref(), &mut old), (self.services.get(key), &mut new)] {
-                for piece in rules.into_iter().flat_map(|rules| self.pieces(rules)) {
+                for piece in rules.into_iter().flat_map(|rules| self.pieces(key, rules)) {
                     all.chains.extend(piece.chains);
                     all.shared.extend(piece.shared);
                 }

@@ -151,6 +151,20 @@ pub struct Endpoints {
     pub any: bool,
 }
 
+impl Endpoints {
+    /// Those that connections may go to, by the policy that chooses them; policies that choose none
+    /// are left out.
+    pub fn chosen(&self) -> impl Iterator<Item = (Policy, &[SocketAddr])> {
+        let all = [(Policy::Cluster, self.cluster.as_slice()), (Policy::Local, self.local.as_slice())];
+        all.into_iter().filter(|(_, chosen)| !chosen.is_empty())
+    }
+
+    /// The same, each once, in order.
+    pub fn all(&self) -> std::collections::BTreeSet<SocketAddr> {
+        self.cluster.iter().chain(&self.local).copied().collect()
+    }
+}
+
 /// What one Service asks of the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServiceRules {

@@ -223,6 +223,20 @@ pub struct NodeAddress {
     pub address: String,
 }
 
+/// What the proxy reads of a ServiceCIDR.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct ServiceCidr {
+    pub spec: ServiceCidrSpec,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct ServiceCidrSpec {
+    #[serde(deserialize_with = "null_as_empty")]
+    pub cidrs: Vec<String>,
+}
+
 impl Node {
     /// The addresses other nodes reach it at.
     pub fn internal_ips(&self) -> impl Iterator<Item = IpAddr> + '_ {

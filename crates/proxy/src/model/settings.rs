@@ -65,6 +65,15 @@ impl Settings {
         format!("{:#x}", 1_u32 << self.masquerade_bit.min(31))
     }
 
+    /// The families there are: of any range and of this node's addresses. IPv4 where nothing is known.
+    pub fn families(&self) -> Vec<Family> {
+        let ranges = self.service_cidrs.iter().chain(&self.cluster_cidrs).map(IpNet::addr);
+        let ips: Vec<IpAddr> = ranges.chain(self.node_ips.iter().copied()).collect();
+        let has = |family: &Family| ips.iter().any(|ip| is_of(ip, *family));
+        let all: Vec<Family> = [Family::Ip, Family::Ip6].into_iter().filter(has).collect();
+        if all.is_empty() { vec![Family::Ip] } else { all }
+    }
+
     /// Those of `networks` that are of one family.
     pub fn of_family(networks: &[IpNet], family: Family) -> impl Iterator<Item = IpNet> + '_ {
         networks.iter().filter(move |n| is_of(&n.addr(), family)).map(IpNet::trunc)

@@ -127,10 +127,7 @@ impl Context<'_> {
             Target::Endpoints(policy, _) => Some(policy),
             Target::Drop | Target::Reject => None,
         };
-        for (policy, chosen) in [(Policy::Cluster, &endpoints.cluster), (Policy::Local, &endpoints.local)] {
-            if chosen.is_empty() {
-                continue;
-            }
+        for (policy, chosen) in endpoints.chosen() {
             let mut rules = Vec::new();
             if internal == Some(policy) {
                 let mark = self.mark();
@@ -199,11 +196,7 @@ impl Context<'_> {
     /// A chain and a set for each endpoint: who was there before.
     fn stick(&mut self) {
         let (ip, seconds) = (self.family.as_str(), self.port.affinity.unwrap_or_default());
-        let endpoints = &self.port.endpoints;
-        let mut all: Vec<SocketAddr> = endpoints.cluster.iter().chain(&endpoints.local).copied().collect();
-        all.sort();
-        all.dedup();
-        for endpoint in all {
+        for endpoint in self.port.endpoints.all() {
             let tail = names::of_endpoint(self.name, &endpoint);
             let remember = format!("update @affinity-{tail} {{ {ip} saddr timeout {seconds}s }}");
             let rules = vec![remember, self.dnat(&endpoint)];

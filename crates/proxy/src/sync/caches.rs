@@ -2,18 +2,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::types::core::v1 as core;
 use api::types::discovery::v1 as discovery;
+use api::types::networking::v1 as networking;
 use client::informer::View;
 use client::{Client, Informer, Key, Resource};
+use ipnet::IpNet;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use stdx::shutdown::Stage;
-use stdx::{Rng, SharedClock};
+use stdx::{ClockExt, Rng, SharedClock};
 use tokio::sync::Notify;
 
-use crate::model::objects::{EndpointSlice, Node, SERVICE_NAME, Service};
+use crate::model::objects::{EndpointSlice, Node, SERVICE_NAME, Service, ServiceCidr};
 use crate::model::{Here, ServiceRules, decide};
 
 const BY_SERVICE: &str = "service";
@@ -24,10 +27,12 @@ const TRIGGERS: usize = 16;
 #[derive(Default)]
 pub(super) struct Dirty {
     services: Mutex<BTreeSet<Key>>,
-    /// Nodes changed: what is read of them must be read again.
+    /// Nodes, or ranges of Service addresses, changed: what is read of them must be read again.
     nodes: Mutex<bool>,
     /// When what changed them happened; at most [`TRIGGERS`] a Service.
     triggers: Mutex<BTreeMap<Key, Vec<Timestamp>>>,
+    /// How often Services and slices changed.
+    counts: Mutex<(u64, u64)>,
     pub(super) wake: Notify,
 }
 
@@ -35,6 +40,11 @@ impl Dirty {
     fn service(&self, key: Key) {
         self.services.lock().insert(key);
         self.wake.notify_one();
+    }
+
+    /// How often Services and slices changed since the last call.
+    pub(super) fn take_counts(&self) -> (u64, u64) {
+        std::mem::take(&mut *self.counts.lock())
     }
 
     fn trigger(&self, key: &Key, at: Timestamp) {
@@ -73,14 +83,26 @@ pub(super) struct Caches {
     pub(super) services: Informer<Service>,
     pub(super) slices: Informer<EndpointSlice>,
     pub(super) nodes: Informer<Node>,
+    /// Where nobody has said which they are.
+    ranges: Option<Informer<ServiceCidr>>,
+    clock: SharedClock,
 }
+
+/// How long ranges of Service addresses are waited for: an API server may know of none.
+const RANGES: Duration = Duration::from_secs(5);
 
 fn informer<V: View>(client: &Client, resource: Resource) -> client::informer::Builder<V> {
     Informer::builder(client.clone(), resource).without_json()
 }
 
 impl Caches {
-    pub(super) fn start(client: &Client, dirty: &Arc<Dirty>, clock: &SharedClock, rng: &Rng, stage: &Stage) -> Self {
+    pub(super) fn start(
+        client: &Client,
+        dirty: &Arc<Dirty>,
+        (clock, rng): (&SharedClock, &Rng),
+        has_ranges: bool,
+        stage: &Stage,
+    ) -> Self {
         let services = informer::<Service>(client, Resource::of::<core::Service>())
             .labels("!service.kubernetes.io/service-proxy-name")
             .start(clock.clone(), rng.clone(), stage);
@@ -94,11 +116,15 @@ impl Caches {
         let nodes = informer::<Node>(client, Resource::of::<core::Node>()).start(clock.clone(), rng.clone(), stage);
         services.subscribe({
             let dirty = dirty.clone();
-            move |change| dirty.service(change.object().meta.key())
+            move |change| {
+                dirty.counts.lock().0 += 1;
+                dirty.service(change.object().meta.key());
+            }
         });
         slices.subscribe({
             let dirty = dirty.clone();
             move |change| {
+                dirty.counts.lock().1 += 1;
                 let time = |slice: &EndpointSlice| slice.metadata.annotations.trigger_time.clone();
                 let (before, after) = (change.old().and_then(|old| time(&old.view)), time(&change.object().view));
                 let changed = after.filter(|after| before.as_ref() != Some(after));
@@ -129,11 +155,33 @@ impl Caches {
                 }
             }
         });
-        Self { services, slices, nodes }
+        let ranges = (!has_ranges).then(|| {
+            let ranges = informer::<ServiceCidr>(client, Resource::of::<networking::ServiceCIDR>());
+            let ranges = ranges.start(clock.clone(), rng.clone(), stage);
+            let dirty = dirty.clone();
+            ranges.subscribe(move |_| dirty.node());
+            ranges
+        });
+        Self { services, slices, nodes, ranges, clock: clock.clone() }
     }
 
     pub(super) async fn synced(&self) {
         futures::join!(self.services.synced(), self.slices.synced(), self.nodes.synced());
+        if let Some(ranges) = &self.ranges
+            && self.clock.timeout(RANGES, ranges.synced()).await.is_err()
+        {
+            tracing::warn!("the API tells of no ranges of Service addresses: what no Service owns is not refused");
+        }
+    }
+
+    /// Where Service addresses come from as the API says it; `None` where it is not asked.
+    pub(super) fn service_ranges(&self) -> Option<Vec<IpNet>> {
+        let all = self.ranges.as_ref()?.list();
+        let mut out: Vec<IpNet> =
+            all.iter().flat_map(|range| &range.view.spec.cidrs).filter_map(|text| text.parse().ok()).collect();
+        out.sort();
+        out.dedup();
+        Some(out)
     }
 
     /// Everything up to these revisions of Services and slices is among what is dirty, or was.

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use api::types::discovery::v1 as discovery;
+use api::types::networking::v1 as networking;
 use client::fake::Fake;
 use jiff::Timestamp;
 use net::conntrack::{Connections, Judge};
@@ -91,12 +92,18 @@ impl Bench {
     }
 
     fn with(mode: Mode) -> Self {
+        Self::knowing(mode, vec!["10.96.0.0/12".parse().expect("a range")])
+    }
+
+    /// One that is told these ranges of Service addresses.
+    fn knowing(mode: Mode, service_cidrs: Vec<ipnet::IpNet>) -> Self {
         let clock = ManualClock::new(Timestamp::UNIX_EPOCH);
         let shared: SharedClock = Arc::new(clock.clone());
         let resources = vec![
             Resource::of::<core::Service>(),
             Resource::of::<core::Node>(),
             Resource::of::<discovery::EndpointSlice>(),
+            Resource::of::<networking::ServiceCIDR>(),
             client::waits::resource(),
         ];
         let fake = Fake::new(resources, shared.clone(), Rng::seeded(1));
@@ -104,7 +111,7 @@ impl Bench {
         let registry = stdx::metrics::Registry::default();
         let options = Options {
             node_name: "n".into(),
-            service_cidrs: vec!["10.96.0.0/12".parse().expect("a range")],
+            service_cidrs,
             cluster_cidrs: vec!["10.244.0.0/16".parse().expect("a range")],
             mode,
             pod_interfaces: Some("veth*".into()),
@@ -117,7 +124,7 @@ impl Bench {
             tables: kernel.clone(),
             connections: kernel.clone(),
             registry: registry.clone(),
-            health: Health::new(shared.clone()),
+            health: Health::new(shared.clone(), &registry),
         };
         let (own, inner) = (client.clone(), stage.clone());
         stage.spawn(async move { run(own, shared, Rng::seeded(2), options, &inner).await });
@@ -222,6 +229,20 @@ async fn what_somebody_else_changed_is_loaded_again() {
 }
 
 #[tokio::test]
+async fn ranges_nobody_named_are_those_the_api_names() {
+    let bench = Bench::knowing(Mode::Nftables, Vec::new());
+    // What belongs to nobody is somebody else's network, for all that is known.
+    bench.until("the first load", |b| !b.kernel.asked.lock().is_empty()).await;
+    let text = bench.kernel.asked.lock().front().map(|(text, _)| text.clone()).unwrap_or_default();
+    assert!(text.contains("chain cluster-ips-check") && !text.contains("10.96.0.0/12"), "{text}");
+    bench.answer("delete table ip kube-proxy", Ok(())).await;
+    let range = json!({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": ["172.20.0.0/16", "fd01::/112"]}});
+    bench.client.dynamic(Resource::of::<networking::ServiceCIDR>()).create(&range).await.expect("made");
+    bench.answer("ip daddr 172.20.0.0/16 goto reject-chain", Ok(())).await;
+    bench.stage.stop();
+}
+
+#[tokio::test]
 async fn connections_are_looked_at_when_udp_changes_and_after_a_start() {
     let bench = Bench::start();
     bench.answer("", Ok(())).await;
@@ -270,7 +291,7 @@ async fn it_is_told_what_the_kernel_has_and_how_long_that_took() {
     bench.answer("", Ok(())).await;
     bench.service("web", "10.96.0.7").await;
     let told = |b: &Bench, line: &str| b.registry.page().lines().any(|l| l == line);
-    let count = "kubeproxy_network_programming_duration_seconds_count";
+    let count = "kubeproxy_network_programming_duration_seconds_count{ip_family=\"IPv4\"}";
     bench.until("a transaction", |b| !b.kernel.asked.lock().is_empty()).await;
     assert!(!told(&bench, &format!("{count} 1")), "the kernel has not answered");
     bench.answer("10.96.0.7", Ok(())).await;
@@ -278,5 +299,21 @@ async fn it_is_told_what_the_kernel_has_and_how_long_that_took() {
     let revision = slices[0].pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default();
     let programmed = format!("kubeproxy_programmed_revision{{resource=\"endpointslices\"}} {revision}");
     bench.until("it is told", |b| told(b, &programmed) && told(b, &format!("{count} 1"))).await;
+    for line in [
+        "kubeproxy_sync_full_proxy_rules_duration_seconds_count{ip_family=\"IPv4\"} 1",
+        "kubeproxy_sync_partial_proxy_rules_duration_seconds_count{ip_family=\"IPv4\"} 1",
+        "kubeproxy_sync_proxy_rules_service_changes_total 1",
+        "kubeproxy_sync_proxy_rules_endpoint_changes_total 1",
+        "kubeproxy_sync_proxy_rules_endpoint_changes_pending 0",
+        "kubeproxy_sync_proxy_rules_no_local_endpoints_total{ip_family=\"IPv4\",traffic_policy=\"internal\"} 0",
+    ] {
+        assert!(told(&bench, line), "{line} is not in {}", bench.registry.page());
+    }
+    // Its endpoint is on another node.
+    let local = |s: &mut Value| s["spec"]["internalTrafficPolicy"] = json!("Local");
+    bench.fake.change("services", "default", "web", local);
+    bench.answer("10.96.0.7", Ok(())).await;
+    let lacks = "kubeproxy_sync_proxy_rules_no_local_endpoints_total{ip_family=\"IPv4\",traffic_policy=\"internal\"} 1";
+    bench.until("it lacks endpoints", |b| told(b, lacks)).await;
     bench.stage.stop();
 }

@@ -8,6 +8,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use proxy::Mode;
+use proxy::model::LocalPods;
 
 use node::{Node, Spec, all, on};
 use serde_json::json;
@@ -15,6 +16,8 @@ use world::{Outcome, UdpClient, attempt, is_dropped, reach, who};
 
 /// Set inside the test's own namespaces.
 const INSIDE: &str = "PINTLE_PACKETS";
+/// Names the mode in which this process changes rules until it is killed.
+const CHURNS: &str = "PINTLE_PACKETS_CHURNS";
 const VIP: &str = "10.96.0.10:80";
 
 #[test]
@@ -30,6 +33,10 @@ fn packets() {
         command.args(["--net", "--mount", "--propagation", "private", "--"]).arg(program);
         command.args(["packets", "--exact", "--ignored", "--nocapture", "--test-threads=1"]).env(INSIDE, "1");
         assert!(command.status().expect("unshare runs").success(), "inside; see above");
+        return;
+    }
+    if let Ok(mode) = std::env::var(CHURNS) {
+        churn(if mode == Mode::Nftables.as_str() { Mode::Nftables } else { Mode::Iptables });
         return;
     }
     world::build();
@@ -60,10 +67,12 @@ const CHECKS: &[(&str, Check)] = &[
     ("UDP", udp),
     ("near and last endpoints", chosen),
     ("masquerade all", masquerade_all),
+    ("ways to tell pods", local_pods),
     ("an address claimed twice", claimed_twice),
     ("both families", both_families),
     ("a pod that is gone", gone_pod),
     ("somebody else", somebody_else),
+    ("killed in the middle", killed),
 ];
 
 fn web(endpoints: serde_json::Value) -> Spec {
@@ -91,6 +100,26 @@ fn cluster_addresses(node: &mut Node) {
     assert_eq!(reach("out", VIP).from(), "192.168.9.1");
     node.set(&[web(on("p2"))]);
     assert_eq!(who("p1", VIP, 5), ["p2"]);
+}
+
+fn local_pods(node: &mut Node) {
+    // Who is a pod keeps its address; who is not has this node's, on the way out to the pod.
+    let check = |node: &mut Node, ways: LocalPods, keeps: [bool; 2]| {
+        let shown = format!("{ways:?}");
+        node.told_by(ways);
+        node.set(&[web(on("p3"))]);
+        for (from, own, keeps) in [("p1", "10.244.0.2", keeps[0]), ("p2", "10.244.0.3", keeps[1])] {
+            let want = if keeps { own } else { "192.168.9.1" };
+            assert_eq!(reach(from, VIP).from(), want, "from {from} by {shown}");
+        }
+    };
+    check(node, LocalPods::Interfaces("veth".into()), [true, true]);
+    check(node, LocalPods::Bridge("vethp1".into()), [true, false]);
+    check(node, LocalPods::Ranges(vec!["10.244.0.3/32".parse().expect("a range")]), [false, true]);
+    let two = ["10.244.0.2/32", "10.244.0.3/32"].map(|s| s.parse().expect("a range"));
+    check(node, LocalPods::Ranges(two.into()), [true, true]);
+    check(node, LocalPods::Unknown, [true, true]);
+    node.told_by(LocalPods::Ranges(["10.244.0.0/16", "fd00::/56"].map(|s| s.parse().expect("a range")).into()));
 }
 
 fn unowned(node: &mut Node) {
@@ -335,4 +364,59 @@ fn somebody_else(node: &mut Node) {
     assert!(!matches!(attempt("p1", VIP), Outcome::Reached(..)));
     node.restart(&spec);
     assert_eq!(who("p1", VIP, 2), ["p2"]);
+}
+
+/// One Service that stays and twenty whose endpoints come and go, some of them of every kind.
+fn churning(round: usize) -> Vec<Spec> {
+    let names: [&'static str; 20] =
+        ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r", "s", "t"];
+    let mut specs = vec![web(on("p2"))];
+    for (i, name) in names.into_iter().enumerate().filter(|(i, _)| (i + round) % 3 != 0) {
+        let endpoints: Vec<_> =
+            (0..(i + round) % 7).map(|e| json!({"addresses": [format!("10.244.7.{}", e + round % 5)]})).collect();
+        let spec = json!({"clusterIP": format!("10.96.1.{i}"), "ports": [{"port": 80, "nodePort": 31000 + i}],
+            "type": if i % 4 == 0 { "NodePort" } else { "ClusterIP" },
+            "sessionAffinity": if i % 5 == 0 { "ClientIP" } else { "None" }});
+        specs.push(Spec::new(name, spec, endpoints.into()));
+    }
+    specs
+}
+
+/// Changes rules, and says so each time, until somebody kills this process.
+fn churn(mode: Mode) {
+    let mut node = Node::new(mode);
+    for round in 0.. {
+        node.set(&churning(round));
+        println!("churned");
+    }
+}
+
+/// A proxy that is killed, whatever it was doing, leaves rules that work, and the next one makes of them what they
+/// should be.
+fn killed(node: &mut Node) {
+    use std::io::{BufRead, BufReader};
+    let want = |node: &mut Node| {
+        node.restart(&[web(on("p2"))]);
+        let rules = node.rules();
+        node.set(&[]);
+        rules
+    };
+    let fresh = want(node);
+    for round in 0..8 {
+        let mut command = Command::new(std::env::current_exe().expect("this program"));
+        command.args(["packets", "--exact", "--ignored", "--nocapture", "--test-threads=1"]);
+        let command = command.env(CHURNS, node.mode()).stdout(std::process::Stdio::piped());
+        let mut child = command.spawn().expect("started");
+        let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+        let mut seen = 0;
+        // After as many changes as the round says it is in the middle of the next one, or just before it.
+        while seen <= round {
+            let line = lines.next().expect("it goes on").expect("text");
+            seen += usize::from(line.ends_with("churned"));
+        }
+        child.kill().expect("killed");
+        child.wait().expect("ended");
+        assert_eq!(who("p1", VIP, 3), ["p2"], "after a kill in round {round}");
+        assert_eq!(want(node), fresh, "the next one's rules in round {round}");
+    }
 }

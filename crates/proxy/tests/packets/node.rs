@@ -123,6 +123,10 @@ impl Node {
         self.settings.masquerade_all = all;
     }
 
+    pub fn told_by(&mut self, ways: LocalPods) {
+        self.settings.local_pods = ways;
+    }
+
     /// These Services and no others.
     pub fn set(&mut self, specs: &[Spec]) {
         let here = Here { name: "n1".into(), zone: Some("a".into()) };
@@ -167,6 +171,20 @@ impl Node {
         self.begin();
         self.model = Model::new();
         self.set(specs);
+    }
+
+    /// The rules there are, without counts.
+    pub fn rules(&self) -> Vec<String> {
+        let program: &[&str] = match self.mode {
+            Mode::Nftables => &["nft", "-s", "list", "ruleset"],
+            Mode::Iptables => &["iptables-save"],
+        };
+        let output = within("n1", || std::process::Command::new(program[0]).args(&program[1..]).output());
+        let text = String::from_utf8_lossy(&output.expect("it runs").stdout).into_owned();
+        let is_rule = |line: &&str| !line.is_empty() && !line.starts_with(['#', ':']);
+        let mut lines: Vec<String> = text.lines().map(str::trim).filter(is_rule).map(str::to_owned).collect();
+        lines.sort();
+        lines
     }
 
     /// Somebody flushes our table: do we hear of it?

@@ -29,6 +29,7 @@ struct World {
     pods: Vec<Value>,
     slices: Vec<Value>,
     per_slice: usize,
+    zone: Option<String>,
     names: usize,
 }
 
@@ -39,6 +40,7 @@ impl World {
             pods: (0..pods).map(pod).collect(),
             slices: Vec::new(),
             per_slice: 3,
+            zone: Some("z1".into()),
             names: 0,
         }
     }
@@ -46,7 +48,7 @@ impl World {
     /// One pass: plans, applies to the world, says how many creations, updates and deletions.
     fn pass(&mut self) -> (usize, usize, usize) {
         let pods: Vec<_> = self.pods.iter().map(|p| Arc::new(cached::<PodView>(p))).collect();
-        let nodes = [("n1".to_owned(), Some("z1".to_owned()))].into();
+        let nodes = [("n1".to_owned(), self.zone.clone())].into();
         let slices = self.slices.iter().map(|s| Slice::of(s.clone()).expect("a slice")).collect();
         let seen = Seen {
             service: &self.service,
@@ -165,6 +167,55 @@ fn labels_owner_and_headless() {
     assert_eq!(slice["metadata"]["generateName"], "web-");
     assert_eq!(slice["endpoints"][0]["hostname"], "h");
     assert_eq!(slice["endpoints"][0]["hints"], json!({"forNodes": [{"name": "n1"}], "forZones": [{"name": "z1"}]}));
+}
+
+#[test]
+fn hints_say_who_comes_first() {
+    let (zone, node) = (json!([{"name": "z1"}]), json!([{"name": "n1"}]));
+    for (wish, has_zone, want) in [
+        ("PreferClose", true, json!({"forZones": zone})),
+        ("PreferSameZone", true, json!({"forZones": zone})),
+        ("PreferSameNode", true, json!({"forZones": zone, "forNodes": node})),
+        ("PreferSameNode", false, json!({"forNodes": node})),
+        ("PreferSameZone", false, Value::Null),
+        ("PreferSomethingElse", true, Value::Null),
+    ] {
+        let mut world = World::new(2);
+        world.service = service(json!({"trafficDistribution": wish}));
+        world.zone = world.zone.filter(|_| has_zone);
+        // Who gets no connections is meant for nobody.
+        world.pods[1]["status"]["conditions"][0]["status"] = json!("False");
+        world.pass();
+        let hints = |at: usize| world.slices[0]["endpoints"][at].get("hints").cloned().unwrap_or_default();
+        assert_eq!((hints(0), hints(1)), (want, Value::Null), "{wish}, zone {has_zone}");
+        // Without the wish they go, and nothing else changes.
+        world.service = service(json!({}));
+        let changed = usize::from(!world.slices[0]["endpoints"][0]["hints"].is_null());
+        assert_eq!(world.pass(), (0, changed, 0), "{wish}");
+    }
+}
+
+#[test]
+fn each_family_has_slices_of_its_own() {
+    let mut world = World::new(2);
+    world.service = service(json!({"ipFamilies": ["IPv6", "IPv4"], "ipFamilyPolicy": "RequireDualStack"}));
+    world.pods[0]["status"]["podIPs"] = json!([{"ip": "10.244.0.0"}, {"ip": "fd00::1"}]);
+    world.pass();
+    let mut shown: Vec<String> = world
+        .slices
+        .iter()
+        .map(|s| {
+            let ips: Vec<&str> =
+                s["endpoints"].as_array().into_iter().flatten().filter_map(|e| e["addresses"][0].as_str()).collect();
+            format!("{} {}", s["addressType"].as_str().unwrap_or_default(), ips.join(","))
+        })
+        .collect();
+    shown.sort();
+    assert_eq!(shown, ["IPv4 10.244.0.0,10.244.0.1", "IPv6 fd00::1"]);
+    // With one family less its slices go, and the others stay as they are.
+    world.service = service(json!({"ipFamilies": ["IPv4"]}));
+    assert_eq!(world.pass(), (0, 0, 1));
+    assert_eq!(world.slices[0]["addressType"], "IPv4");
 }
 
 #[test]

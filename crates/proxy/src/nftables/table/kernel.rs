@@ -121,7 +121,7 @@ fn messages_say_what_texts_say() {
         assert!(command.status().expect("unshare runs").success(), "inside; see above");
         return;
     }
-    let own = net::monitor::Own::default();
+    let (own, mut sender) = (net::monitor::Own::default(), net::nf_tables::Sender::default());
     let send = |text: &str| net::nft::run(text, net::nft::Mode::Apply).expect("taken");
     let mut runner = TestRunner::new(Config::default());
     for round in 0..24 {
@@ -135,7 +135,7 @@ fn messages_say_what_texts_say() {
             let change = table.change(step);
             texts.push(change.text());
             let batch = net::nf_tables::encode(&change).unwrap_or_else(|| panic!("not said: {}", change.text()));
-            let sent = batch.send(&own).expect("sent");
+            let sent = sender.send(&batch, &own).expect("sent");
             sent.unwrap_or_else(|no| panic!("{}", no.told(&change)));
         }
         let said = nft(&["-s", "list", "ruleset"]);
@@ -154,7 +154,8 @@ fn messages_say_what_texts_say() {
         ruleset::Step::AddElements { set: "service-ips".into(), declaration: set.declaration, elements },
     ];
     let change = Transaction { family: Family::Ip, table: TABLE.into(), steps };
-    let refused = net::nf_tables::encode(&change).expect("said").send(&own).expect("sent").expect_err("refused");
+    let batch = net::nf_tables::encode(&change).expect("said");
+    let refused = sender.send(&batch, &own).expect("sent").expect_err("refused");
     assert!(refused.told(&change).contains("goto nowhere"), "{}", refused.told(&change));
     assert_eq!(nft(&["-s", "list", "ruleset"]), before);
 }
