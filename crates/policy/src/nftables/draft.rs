@@ -108,7 +108,7 @@ impl Draft {
                 old.chains.insert(name, before);
             }
         }
-        ruleset::difference(&old, &new)
+        ruleset::difference(&old, &new).text()
     }
 }
 
