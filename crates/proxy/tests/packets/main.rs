@@ -371,7 +371,7 @@ fn churning(round: usize) -> Vec<Spec> {
     let names: [&'static str; 20] =
         ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r", "s", "t"];
     let mut specs = vec![web(on("p2"))];
-    for (i, name) in names.into_iter().enumerate().filter(|(i, _)| (i + round) % 3 != 0) {
+    for (i, name) in names.into_iter().enumerate().filter(|(i, _)| !(i + round).is_multiple_of(3)) {
         let endpoints: Vec<_> =
             (0..(i + round) % 7).map(|e| json!({"addresses": [format!("10.244.7.{}", e + round % 5)]})).collect();
         let spec = json!({"clusterIP": format!("10.96.1.{i}"), "ports": [{"port": 80, "nodePort": 31000 + i}],
