@@ -1,0 +1,123 @@
+//! Services on a real node while what is behind them changes: no request is lost.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use e2e::cluster::Cluster;
+use e2e::registry::Registry;
+use e2e::{images, manifests};
+use stdx::{ClockExt, SharedClock};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+/// Requests a second to each of two addresses.
+const RATE: f64 = 250.0;
+/// An answer that takes longer is lost.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// One request on a connection of its own.
+async fn ask(to: SocketAddr) -> Result<()> {
+    let mut stream = TcpStream::connect(to).await.context("connecting")?;
+    stream.write_all(b"GET / HTTP/1.0\r\n\r\n").await.context("asking")?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.context("reading")?;
+    ensure!(
+        answer.starts_with(b"HTTP/1.1 200"),
+        "answered {:?}",
+        String::from_utf8_lossy(&answer[..answer.len().min(80)])
+    );
+    Ok(())
+}
+
+/// Asks until it is told to end; how many requests went well, and what was said of those that did not.
+async fn load(to: SocketAddr, clock: SharedClock, ends: Arc<AtomicBool>, answered: Arc<AtomicUsize>) -> Vec<String> {
+    let (begin, mut sent, mut lost) = (clock.now(), 0_u64, Vec::new());
+    let mut under_way = JoinSet::new();
+    while !ends.load(Ordering::Relaxed) {
+        let due = (clock.now().since(begin).as_secs_f64() * RATE) as u64;
+        for _ in sent..due {
+            let clock = clock.clone();
+            under_way
+                .spawn(async move { clock.timeout(PATIENCE, ask(to)).await.unwrap_or_else(|_| bail!("no answer")) });
+        }
+        sent = sent.max(due);
+        while let Some(done) = under_way.try_join_next() {
+            match done.context("a request").and_then(|outcome| outcome) {
+                Ok(()) => drop(answered.fetch_add(1, Ordering::Relaxed)),
+                Err(error) => lost.push(format!("{:?}: {error:#}", clock.now().since(begin))),
+            }
+        }
+        clock.sleep(Duration::from_millis(2)).await;
+    }
+    while let Some(done) = under_way.join_next().await {
+        match done.context("a request").and_then(|outcome| outcome) {
+            Ok(()) => drop(answered.fetch_add(1, Ordering::Relaxed)),
+            Err(error) => lost.push(format!("at the end: {error:#}")),
+        }
+    }
+    lost
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rolling_update_loses_no_request() -> Result<()> {
+    const PODS: u32 = 10;
+    let registry = Registry::start(&[images::nginx("nginx:1")?]).await?;
+    let cluster = Cluster::start(&[]).await?;
+    cluster.trust_registry(&registry)?;
+    cluster.apply(&manifests::web("web", &registry.reference("nginx:1"), PODS, 30080)).await?;
+    cluster.kubectl(&["rollout", "status", "deployment/web", "--timeout=120s"]).await?;
+    let ip = cluster.kubectl(&["get", "service", "web", "-o", "jsonpath={.spec.clusterIP}"]).await?;
+    let address = format!("http://{ip}/");
+    cluster.eventually("the Service answers", || cluster.http_get(&address)).await?;
+    let node = cluster.node_ip().await?;
+    let before = cluster.kubectl(&["get", "pods", "-l", "app=web", "-o", "name"]).await?;
+
+    // Half through the Service's own address, half through the node's.
+    let (ends, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let start = |to: SocketAddr| tokio::spawn(load(to, cluster.clock.clone(), ends.clone(), answered.clone()));
+    let loads = [start(format!("{ip}:80").parse()?), start(SocketAddr::new(node, 30080))];
+    let busy = || async {
+        ensure!(answered.load(Ordering::Relaxed) > 500, "not yet under load");
+        Ok(())
+    };
+    cluster.eventually("requests are answered", busy).await?;
+    cluster.kubectl(&["rollout", "restart", "deployment/web"]).await?;
+    let rolled = cluster.kubectl(&["rollout", "status", "deployment/web", "--timeout=180s"]).await;
+    // Those that end are still being asked by whoever had them.
+    let alone = || async {
+        let names = cluster.kubectl(&["get", "pods", "-l", "app=web", "-o", "name"]).await?;
+        let old = names.lines().filter(|name| before.lines().any(|b| b == *name)).count();
+        ensure!(old == 0, "{old} of the old pods are there");
+        Ok(())
+    };
+    let alone = cluster.eventually("the old pods are gone", alone).await;
+    ends.store(true, Ordering::Relaxed);
+    let mut lost = Vec::new();
+    for load in loads {
+        lost.extend(load.await?);
+    }
+    rolled?;
+    alone?;
+    let (answered, count) = (answered.load(Ordering::Relaxed), lost.len());
+    lost.truncate(10);
+    println!("{answered} requests answered, {count} lost");
+    ensure!(count == 0, "{count} of {} requests were lost: {lost:#?}", answered + count);
+
+    // Load balancers are told when the node is about to go.
+    let (healthy, lives) = (format!("http://{node}:10256/healthz"), format!("http://{node}:10256/livez"));
+    cluster.eventually("the node takes connections", || cluster.http_get(&healthy)).await?;
+    cluster.kubectl(&["taint", "nodes", "--all", "ToBeDeletedByClusterAutoscaler=1:NoSchedule"]).await?;
+    let leaves = || async {
+        ensure!(cluster.http_get(&healthy).await.is_err(), "it still takes connections");
+        Ok(())
+    };
+    cluster.eventually("a node that is about to go takes none", leaves).await?;
+    cluster.http_get(&lives).await.context("the proxy itself is well")?;
+    cluster.kubectl(&["taint", "nodes", "--all", "ToBeDeletedByClusterAutoscaler-"]).await?;
+    cluster.eventually("it takes connections again", || cluster.http_get(&healthy)).await?;
+    Ok(())
+}
