@@ -159,7 +159,8 @@ impl Bench {
             for round in 0..rounds {
                 let (number, moved) = (round % (self.count - 1).max(1), round + 1_000_000);
                 // Never twice as many as before.
-                let first = number * EACH + u32::from((round / (self.count - 1).max(1)) % 2 == 0) * fewer;
+                let again = round / (self.count - 1).max(1);
+                let first = number * EACH + u32::from(again.is_multiple_of(2)) * fewer;
                 let present = (first..(number + 1) * EACH - 1).map(endpoint).chain([endpoint(moved)]);
                 let key = self.object(number, present)?;
                 times.push(self.apply(&[key]).await?);
