@@ -323,13 +323,14 @@ impl Cluster {
             registry: self.server.metrics.registry.clone(),
         };
         let (clock, rng, stage) = (self.clock.clone(), self.rng.clone(), self.components.clone());
-        let task = node.spawn(async move {
+        let (own_clock, own_stage) = (clock.clone(), stage.clone());
+        node.spawn(async move {
             // Load balancers are few: what they ask for stops no cluster.
-            if let Err(error) = serving::open(PROXY_HEALTH, Arc::new(health), &clock, &stage).await {
+            if let Err(error) = serving::open(PROXY_HEALTH, Arc::new(health), &own_clock, &own_stage).await {
                 tracing::warn!(%error, "load balancers cannot ask how the service proxy is");
             }
-            proxy::run(client, clock, rng, options, &stage).await;
         });
+        let task = node.spawn(async move { proxy::run(client, clock, rng, options, &stage).await });
         self.components.spawn(async move { ended("kube-proxy", task.await) });
         Ok(())
     }
