@@ -19,7 +19,7 @@ fn main() -> anyhow::Result<()> {
         "tidy" => tidy::run(),
         _ => {
             println!(
-                "cargo xtask COMMAND\n\n  bench [--quick] [--only-chain|--only-load|--only-names|--only-pods|--only-streams|--only-watches]   figures of this machine beside the budget; of one part\n  schema --facts DIR   write the schema table of the built-in kinds\n  tidy                 check what no compiler checks"
+                "cargo xtask COMMAND\n\n  bench [--quick] [--only-chain|--only-load|--only-names|--only-network|--only-pods|--only-streams|--only-watches]   figures of this machine beside the budget; of one part\n  schema --facts DIR   write the schema table of the built-in kinds\n  tidy                 check what no compiler checks"
             );
             Ok(())
         }

@@ -7,6 +7,7 @@ mod figures;
 mod load;
 mod many;
 mod names;
+mod network;
 mod pages;
 mod pods;
 mod process;
@@ -34,10 +35,11 @@ use figures::Figures;
 const IMAGE: &str = "pintle.invalid/bench/nginx:1";
 
 /// What may be left out, and how short it may be.
-const FLAGS: [&str; 10] = [
+const FLAGS: [&str; 11] = [
     "--only-chain",
     "--only-load",
     "--only-names",
+    "--only-network",
     "--only-pods",
     "--only-rules",
     "--only-services",
@@ -74,6 +76,11 @@ pub fn run(args: &[String]) -> Result<()> {
         println!("{}", figures.table());
         return Ok(());
     }
+    if has("--only-network") {
+        network::run(&clock, quick, &mut figures)?;
+        println!("{}", figures.table());
+        return Ok(());
+    }
     if has("--only-rules") {
         rules::run(&clock, &mut figures)?;
         println!("{}", figures.table());
@@ -91,6 +98,7 @@ pub fn run(args: &[String]) -> Result<()> {
     }
     if !only_pods {
         rules::run(&clock, &mut figures).context("rules")?;
+        network::run(&clock, quick, &mut figures).context("network")?;
         chain::run(&clock, if quick { 1000 } else { 10_000 }, &mut figures).context("chain")?;
         let objects = if quick { 30_000 } else { 300_000 };
         runtime.block_on(scan::run(&clock, objects, &mut figures)).context("scan")?;

@@ -82,18 +82,19 @@ impl Cluster {
     pub fn run_to_end(args: Up, clock: SharedClock) -> Result<()> {
         let traces = args.tracing.read("pintle")?;
         let started = args.logging.start(FromFile { tracing: traces, ..FromFile::default() }, &clock);
-        check(&args, &clock)?;
         // Each thread that has blocking work keeps half a megabyte of memory to itself until it ends.
         let threads = |name: &str| {
             let mut builder = Builder::new_multi_thread();
             builder.worker_threads(2).thread_name(name).thread_keep_alive(IDLE_THREAD).enable_all().build()
         };
         let control: Runtime = threads("pintle")?;
+        // Whoever started this process may name it already: who wants to stop it is heard from now on.
+        let mut signals = control.block_on(async { Signals::listen() })?;
+        check(&args, &clock)?;
         let node: Runtime = threads("pintle-node")?;
         let handle = node.handle().clone();
         let result = control.block_on(async move {
             let mut progress = Progress::new(clock.clone());
-            let mut signals = Signals::listen()?;
             let _pid = prepare_folders(&args.roots.layout())?;
             let cluster = tokio::select! {
                 cluster = Self::start(args, clock, &handle, &mut progress, started) => cluster?,
