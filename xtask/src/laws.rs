@@ -143,7 +143,8 @@ mod tests {
             "crates/kubelet/src/program.rs",
             "crates/net/src/nft.rs",
             "crates/net/src/iptables.rs",
-            // A test's own network namespaces.
+            // Tests' own network namespaces.
+            "crates/policy/src/nftables/table/kernel.rs",
             "crates/proxy/src/nftables/table/kernel.rs",
             "crates/pintle/src/commands/up.rs",
             "crates/demo/src/",
