@@ -35,7 +35,9 @@ impl Tools {
     }
 
     async fn run(&self, family: Family, tool: &str, args: &[&str], input: &str) -> Result<Vec<u8>, Error> {
-        const LIMIT: Duration = Duration::from_secs(60);
+        // A hundred thousand endpoints are some hundred thousand rules, each of which takes its time.
+        let lines = u64::try_from(input.bytes().filter(|byte| *byte == b'\n').count()).unwrap_or(u64::MAX);
+        let limit = Duration::from_secs(60 + lines / 500);
         let program = match family {
             Family::Ip => format!("iptables-{tool}"),
             Family::Ip6 => format!("ip6tables-{tool}"),
@@ -55,7 +57,7 @@ impl Tools {
             }
             child.wait_with_output().await
         };
-        let output = self.clock.timeout(LIMIT, run).await.map_err(|_| Error::TimedOut(LIMIT))??;
+        let output = self.clock.timeout(limit, run).await.map_err(|_| Error::TimedOut(limit))??;
         judge(&output)?;
         Ok(output.stdout)
     }

@@ -23,7 +23,7 @@ pub enum Error {
     #[error("{0}")]
     Refused(String),
     /// No answer in time; try a full load.
-    #[error("nft did not answer within {0:?}")]
+    #[error("the program that changes rules did not answer within {0:?}")]
     TimedOut(Duration),
 }
 
