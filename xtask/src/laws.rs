@@ -146,6 +146,7 @@ mod tests {
             // Tests' own network namespaces.
             "crates/policy/src/nftables/table/kernel.rs",
             "crates/proxy/src/nftables/table/kernel.rs",
+            "crates/policy/src/nftables/table/kernel.rs",
             "crates/pintle/src/commands/up.rs",
             "crates/demo/src/",
             "crates/e2e/src/",
@@ -181,7 +182,7 @@ mod tests {
     /// of the server's parts are unknown to it.
     #[test]
     fn components_are_clients() {
-        for component in ["controllers", "scheduler", "kubelet", "proxy", "dns", "explain", "client"] {
+        for component in ["controllers", "scheduler", "kubelet", "proxy", "policy", "dns", "explain", "client"] {
             let files = sources(&format!("crates/{component}/src"));
             assert!(!files.is_empty(), "{component} has moved");
             assert_eq!(found(&files, &["apiserver::", "storage::", "InProcess"]), [""; 0]);
@@ -210,7 +211,7 @@ mod tests {
         let wiring = code(&root().join("crates/pintle/src/cluster/run.rs"));
         assert!(wiring.contains("threads(\"pintle-node\")"));
         let mut seen = 0;
-        for component in ["kubelet::run(", "proxy::run(", "dns::run("] {
+        for component in ["kubelet::run(", "proxy::run(", "policy::run(", "dns::run("] {
             for (at, _) in wiring.match_indices(component) {
                 let statement = wiring[..at].rsplit(';').next().unwrap_or_default();
                 assert!(statement.contains("node.spawn("), "{component} runs among requests");

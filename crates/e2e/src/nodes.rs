@@ -198,7 +198,11 @@ impl Nodes {
         // The name of the files is that of the address: another address is another certificate.
         own.identity(&format!("serving-{}", node.address), &ca, &serving, now)?;
         std::fs::write(own.path("cluster-ca.crt"), ca.certificate())?;
-        for (file, user, group) in [("kubelet", user.as_str(), "system:nodes"), ("proxy", "system:kube-proxy", "")] {
+        for (file, user, group) in [
+            ("kubelet", user.as_str(), "system:nodes"),
+            ("proxy", "system:kube-proxy", ""),
+            ("policy", "system:network-policy", ""),
+        ] {
             own.identity(file, &ca, &Request::client(user, group), now)?;
             let path = |suffix: &str| own.path(&format!("{file}.{suffix}")).display().to_string();
             let config = json!({
@@ -272,7 +276,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// A kubeconfig of a node's: `kubelet` or `proxy`.
+    /// A kubeconfig of a node's: `kubelet`, `proxy` or `policy`.
     pub fn kubeconfig(&self, node: &str, part: &str) -> Result<PathBuf> {
         Ok(self.node(node)?.folder.join("certs").join(format!("{part}.kubeconfig")))
     }

@@ -10,6 +10,7 @@ mod names;
 mod network;
 mod pages;
 mod pods;
+mod policies;
 mod process;
 mod rules;
 mod scan;
@@ -35,11 +36,12 @@ use figures::Figures;
 const IMAGE: &str = "pintle.invalid/bench/nginx:1";
 
 /// What may be left out, and how short it may be.
-const FLAGS: [&str; 11] = [
+const FLAGS: [&str; 12] = [
     "--only-chain",
     "--only-load",
     "--only-names",
     "--only-network",
+    "--only-policies",
     "--only-pods",
     "--only-rules",
     "--only-services",
@@ -78,6 +80,11 @@ pub fn run(args: &[String]) -> Result<()> {
     }
     if has("--only-network") {
         network::run(&clock, quick, &mut figures)?;
+        println!("{}", figures.table());
+        return Ok(());
+    }
+    if has("--only-policies") {
+        policies::run(&clock, quick, &mut figures)?;
         println!("{}", figures.table());
         return Ok(());
     }
@@ -160,6 +167,7 @@ async fn all(clock: &SharedClock, quick: bool, only_pods: bool, mut figures: Fig
     many_pods(clock, quick, &mut figures).await.context("many pods")?;
     streams_and_pages(clock, quick, &mut figures).await?;
     names::run(clock, quick, &mut figures).await.context("names")?;
+    tokio::task::block_in_place(|| policies::run(clock, quick, &mut figures)).context("policies")?;
     watch::run(clock, &watch::Extent::new(quick), &mut figures).await.context("watches")?;
     // Prints a table of its own.
     let short: Vec<String> = quick.then(|| "--quick".to_owned()).into_iter().collect();

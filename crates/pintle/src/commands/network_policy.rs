@@ -4,20 +4,23 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::Args;
+use host::journal::{Journal, Mutation};
 use net::nft::{Kernel, Nft};
 use serde_json::json;
 use stdx::shutdown::Stage;
 use stdx::{Rng, SharedClock};
 use transport::debug::Debug;
 
-use crate::cluster::address;
+use crate::cluster::{address, pod_network};
 use crate::commands::serving::{self, Shown};
 use crate::commands::standalone::Standalone;
 use crate::logging::{FromFile, Logging};
+use crate::roots::Roots;
 
-/// Carry out NetworkPolicies for the pods of this node, as a client of any API server.
+/// Carry out NetworkPolicies for the pods of this node, as a client of any API server. The plugin of `pintle
+/// network` asks it for a new pod's rules; pods of other plugins have theirs once their status tells their address.
 #[derive(Args, Debug)]
 pub struct NetworkPolicy {
     /// The kubeconfig with the API server's address and this component's identity.
@@ -28,10 +31,8 @@ pub struct NetworkPolicy {
     /// The Node's name [default: the host's].
     #[arg(long, value_name = "NAME")]
     hostname_override: Option<String>,
-    /// Where the network plugin asks whether a new pod's rules are there; without it pods have rules once
-    /// their status tells their address.
-    #[arg(long, value_name = "FILE")]
-    gate: Option<PathBuf>,
+    #[command(flatten)]
+    roots: Roots,
     /// Where health and metrics are told, in plain text.
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:10247")]
     metrics_bind_address: SocketAddr,
@@ -50,6 +51,14 @@ pub async fn run(args: NetworkPolicy, clock: SharedClock) -> Result<()> {
             Err(error) => bail!(error),
         };
     }
+    let layout = args.roots.layout();
+    let mut journal = Journal::open(&layout.journal()).context("the journal of host changes")?;
+    for folder in [&layout.state, &layout.run] {
+        journal.make_folder(folder).with_context(|| folder.display().to_string())?;
+    }
+    for family in ["ip", "ip6"] {
+        journal.record(Mutation::NftTable { family: family.into(), name: policy::TABLE.into() })?;
+    }
     let _started = args.logging.start(FromFile::default(), &clock);
     let kubeconfig = args.kubeconfig.clone().unwrap_or_default();
     let standalone = Standalone { kubeconfig, logging: args.logging.clone() };
@@ -58,11 +67,17 @@ pub async fn run(args: NetworkPolicy, clock: SharedClock) -> Result<()> {
     let node_name = args.hostname_override.clone().unwrap_or_else(address::host_name);
     let shown = Shown {
         registry: registry.clone(),
-        config: json!({"networkPolicy": {"HostnameOverride": node_name, "Gate": args.gate}}),
+        config: json!({"networkPolicy": {"HostnameOverride": node_name, "Gate": layout.policy_socket()}}),
         debug: Debug::none(),
     };
     serving::plain(args.metrics_bind_address, shown, &clock, &around).await?;
-    let options = policy::Options { node_name, kernel, registry, gate: args.gate.clone(), records: Arc::new(Vec::new) };
+    let options = policy::Options {
+        node_name,
+        kernel,
+        registry,
+        gate: Some(layout.policy_socket()),
+        records: Arc::new(move || pod_network::records(&layout)),
+    };
     let component = |stage| {
         let clock = clock.clone();
         async move { policy::run(client, clock, Rng::from_os(), options, &stage).await }
