@@ -17,7 +17,7 @@
 //!   src/server/tests.rs: a_stranger_hears_nothing]
 //! * Another server is believed as far as it answers what it was asked. [src/upstream/sift.rs:
 //!   only_what_was_asked_for_is_believed; src/upstream/tests.rs: guesses_are_not_believed]
-//! * A slice of a process that is gone attracts nobody, and the last one is never taken out.
+//! * A slice whose Node is not heard of attracts nobody while another's is, and the last one is never taken out.
 //!   [src/publish/plan.rs: what_is_written]
 
 mod http;

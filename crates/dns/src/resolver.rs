@@ -95,7 +95,9 @@ impl Resolver {
             return Begun::Done(whose, joined(pending.before, reply));
         }
         if !query.recursion {
-            return Begun::Done(whose, Reply::code(rcode::REFUSED));
+            // What a name of ours stands for is told all the same.
+            let code = if pending.before.is_empty() { rcode::REFUSED } else { rcode::NOERROR };
+            return Begun::Done(whose, joined(pending.before, Reply::code(code)));
         }
         Begun::Ask(whose, pending)
     }
@@ -119,6 +121,8 @@ fn joined(mut before: Vec<Record>, mut reply: Reply) -> Reply {
         reply.answers = before;
         // Of the name that was asked for it is we who know.
         reply.authoritative = true;
+        // Nobody has signed that.
+        reply.authentic = false;
     }
     reply
 }

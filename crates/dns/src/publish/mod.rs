@@ -145,7 +145,11 @@ impl Publisher {
             }
             failures = if failed { failures + 1 } else { 0 };
             if failures > 0 {
-                self.clock.sleep(RETRY.delay(failures)).await;
+                tokio::select! {
+                    () = self.clock.sleep(RETRY.delay(failures)) => {}
+                    // A new Node may ask at once.
+                    () = self.wake.notified() => {}
+                }
             } else {
                 self.wake.notified().await;
             }

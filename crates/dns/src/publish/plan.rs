@@ -98,7 +98,9 @@ pub fn plan(own: &Own, seen: &Seen) -> Vec<Action> {
             Some(_) => {}
         }
     }
-    if seen.is_ready {
+    // Not while nobody hears of ourselves: two such would take each other out.
+    let is_heard_of = seen.nodes.get(&own.node).is_some_and(|node| !node.is_unknown);
+    if seen.is_ready && is_heard_of {
         let unknown: BTreeSet<&str> =
             seen.nodes.iter().filter(|(_, n)| n.is_unknown).map(|(n, _)| n.as_str()).collect();
         for slice in seen.slices.values().filter(|slice| is_ready(slice)) {
@@ -317,6 +319,16 @@ mod tests {
                 |seen| {
                     with(seen, slice_of("a", "u-a", true));
                     seen.nodes.insert("a".into(), node("u-a", true));
+                },
+                &[],
+            ),
+            (
+                "nobody is heard of: they do not take each other out",
+                |seen| {
+                    with(seen, slice_of("a", "u-a", true));
+                    with(seen, slice_of("b", "u-b", true));
+                    seen.nodes.insert("a".into(), node("u-a", true));
+                    seen.nodes.insert("b".into(), node("u-b", true));
                 },
                 &[],
             ),

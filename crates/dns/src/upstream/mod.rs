@@ -154,7 +154,11 @@ impl Forwarder {
         let servers = routes.servers(&question.name);
         for attempt in 0..ATTEMPTS {
             // In the order of the list, as a resolver of the host would; a server that failed comes last.
-            let up: Vec<&Arc<Server>> = servers.iter().filter(|server| server.is_up()).collect();
+            let mut up: Vec<&Arc<Server>> = servers.iter().filter(|server| server.is_up()).collect();
+            if up.is_empty() && attempt == 0 {
+                // Probes may be wrong: one is asked all the same, and once.
+                up.extend(servers.iter().find(|server| !server.is_looping()));
+            }
             let Some(server) = up.get(attempt % up.len().max(1)) else { break };
             match self.once(server, question).await {
                 Ok(reply) => {
@@ -164,9 +168,8 @@ impl Forwarder {
                 }
                 Err(failure) => {
                     tracing::debug!(server = %server.address, name = %question.name, %failure, "no answer");
-                    if failure.is_of_the_server() && server.failed() {
-                        tracing::warn!(server = %server.address, %failure, "a server for other names is down");
-                        shared.metrics.down(server.address);
+                    // One name that nobody answers takes no server away from all others: a probe decides.
+                    if failure.is_of_the_server() && !server.suspect.swap(true, std::sync::atomic::Ordering::Relaxed) {
                         shared.down.notify_one();
                     }
                 }
@@ -210,7 +213,7 @@ impl Forwarder {
 
     /// True when the question is one that we asked to find a loop: the server it was sent to leads back here.
     pub fn is_own_probe(&self, name: &Name) -> bool {
-        let (routes, _) = self.shared.source.routes(self.shared.clock.now());
+        let routes = self.routes();
         let found = routes.all().find(|server| server.probe.lock().as_ref() == Some(name)).cloned();
         let Some(server) = found else { return false };
         if !server.loops.swap(true, std::sync::atomic::Ordering::Relaxed) {
@@ -232,10 +235,10 @@ impl Forwarder {
                 *server.probe.lock() = Some(name.clone());
                 self.probe(server, name, crate::wire::kind::HINFO).await;
             }
-            for server in routes.all().filter(|server| server.is_down()) {
+            for server in routes.all().filter(|server| server.is_to_be_probed()) {
                 self.probe(server, Name::root(), crate::wire::kind::NS).await;
             }
-            if routes.all().any(|server| server.is_down()) {
+            if routes.all().any(|server| server.is_to_be_probed()) {
                 tries += 1;
                 tokio::select! {
                     () = shared.clock.sleep(PROBE.delay(tries)) => {}
@@ -254,7 +257,10 @@ impl Forwarder {
         match self.shared.exchange.ask(server.address, &question, None).await {
             Ok(_) => server.answered(),
             Err(failure) if failure.is_of_the_server() => {
-                server.failed();
+                if server.failed() {
+                    tracing::warn!(server = %server.address, %failure, "a server for other names is down");
+                    self.shared.metrics.down(server.address);
+                }
             }
             Err(_) => {}
         }

@@ -24,7 +24,10 @@ const LONGEST: u64 = 64 * 1024;
 #[derive(Debug)]
 pub struct Server {
     pub address: SocketAddr,
+    /// Probes in a row that failed.
     failures: AtomicU32,
+    /// A question got no answer: a probe is to say whether the server is there.
+    pub(super) suspect: AtomicBool,
     /// The name that it was asked for to see whether it asks us.
     pub(super) probe: Mutex<Option<Name>>,
     pub(super) loops: AtomicBool,
@@ -32,8 +35,8 @@ pub struct Server {
 
 impl Server {
     fn new(address: SocketAddr) -> Arc<Self> {
-        let (failures, loops) = (AtomicU32::new(0), AtomicBool::new(false));
-        Arc::new(Self { address, failures, probe: Mutex::new(None), loops })
+        let (failures, suspect, loops) = (AtomicU32::new(0), AtomicBool::new(false), AtomicBool::new(false));
+        Arc::new(Self { address, failures, suspect, probe: Mutex::new(None), loops })
     }
 
     /// May it be asked?
@@ -54,6 +57,17 @@ impl Server {
     /// It has answered.
     pub(super) fn answered(&self) {
         self.failures.store(0, Ordering::Relaxed);
+        self.suspect.store(false, Ordering::Relaxed);
+    }
+
+    /// It asks us: it is never asked.
+    pub(super) fn is_looping(&self) -> bool {
+        self.loops.load(Ordering::Relaxed)
+    }
+
+    /// A probe is to say whether it is there.
+    pub(super) fn is_to_be_probed(&self) -> bool {
+        self.is_down() || self.suspect.load(Ordering::Relaxed)
     }
 
     /// It has not; true when it counts as down from now on.
@@ -138,9 +152,11 @@ impl Source {
         state.looked = Some(now);
         let servers = if self.upstreams.is_empty() { self.file(&mut state) } else { Some(self.upstreams.clone()) };
         // A file that cannot be read now changes nothing.
-        let Some(servers) = servers else {
-            state.servers.get_or_insert_default();
-            return (state.routes.clone(), false);
+        let servers = match servers {
+            Some(servers) => servers,
+            // Stub domains need no file.
+            None if state.servers.is_none() => Vec::new(),
+            None => return (state.routes.clone(), false),
         };
         let own = (self.own)();
         let is_other = |server: &SocketAddr| !own.contains(server);
@@ -226,7 +242,7 @@ mod tests {
             let (routes, is_new) = source.routes(at(second));
             (routes.all().map(|s| s.address.ip().to_string()).collect::<Vec<_>>().join(" "), is_new)
         };
-        assert_eq!(shown(0), (String::new(), false), "there is no file");
+        assert_eq!(shown(0), (String::new(), true), "there is no file");
         let write = |text: &str, stamp: u64| {
             let mut file = std::fs::File::create(&path).expect("a file");
             std::io::Write::write_all(&mut file, text.as_bytes()).expect("written");

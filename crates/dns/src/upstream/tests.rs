@@ -33,9 +33,14 @@ impl Fake {
         stage: &Stage,
         says: impl Fn(&Query<'_>, bool, usize) -> Vec<Vec<u8>> + Send + Sync + 'static,
     ) -> Self {
-        let udp = UdpSocket::bind("127.0.0.1:0").await.expect("a socket");
+        // A port that is free for both.
+        let (udp, tcp) = loop {
+            let udp = UdpSocket::bind("127.0.0.1:0").await.expect("a socket");
+            if let Ok(tcp) = TcpListener::bind(udp.local_addr().expect("an address")).await {
+                break (udp, tcp);
+            }
+        };
         let address = udp.local_addr().expect("an address");
-        let tcp = TcpListener::bind(address).await.expect("the same port");
         let (asked, says): (Asked, _) = (Arc::default(), Arc::new(says));
         let note = |asked: &Asked, query: &Query<'_>, way: &str| {
             let edns = if query.edns.is_some() { " edns" } else { "" };
@@ -237,7 +242,10 @@ async fn another_one_is_asked_when_one_is_gone() {
     for n in 0..4 {
         assert_eq!(told(&forwarder, &format!("n{n}.org")).await, format!("n{n}.org. A 1.1.1.1"));
     }
-    let (routes, _) = forwarder.shared.source.routes(forwarder.shared.clock.now());
+    let routes = forwarder.routes();
+    while routes.all().next().is_some_and(|server| server.is_up()) {
+        forwarder.shared.clock.sleep(Duration::from_millis(5)).await;
+    }
     assert_eq!(routes.all().map(|server| server.is_up()).collect::<Vec<_>>(), [false, true]);
 }
 

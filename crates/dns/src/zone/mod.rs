@@ -350,6 +350,9 @@ impl Zone {
 
     /// SRV records of equal weight: together as near to a hundred as whole numbers are, as CoreDNS weighs them.
     fn services(&self, asked: Asked<'_>, ports: &[(&Name, u16)], glue: Vec<Record>) -> Found {
+        // The same number over two protocols, or of an endpoint with two addresses, is one record.
+        let mut seen = std::collections::HashSet::new();
+        let ports: Vec<(&Name, u16)> = ports.iter().copied().filter(|port| seen.insert(*port)).collect();
         if ports.is_empty() {
             return self.nothing(rcode::NOERROR);
         }

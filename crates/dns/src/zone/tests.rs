@@ -215,6 +215,16 @@ fn what_names_answer() {
 }
 
 #[test]
+fn one_number_over_two_protocols_is_one_record() {
+    let mut zone = cluster();
+    let ports = json!([{"name": "dns", "port": 53, "protocol": "UDP"}, {"name": "dns-tcp", "port": 53}]);
+    set(&mut zone, "default/both", json!({"spec": {"clusterIP": "10.96.0.9", "ports": ports}}), &[]);
+    let both = "both.default.svc.cluster.local";
+    let want = format!("{both}. SRV 0 100 53 {both}. with {both}. A 10.96.0.9");
+    assert_eq!(ask(&zone, both, kind::SRV, 0), want);
+}
+
+#[test]
 fn everybody_begins_with_another_one() {
     let zone = cluster();
     let first = |turn| ask(&zone, "db.default.svc.cluster.local", kind::A, turn).split(", ").next().map(str::to_owned);
