@@ -392,6 +392,8 @@ fn build_networks() -> Result<()> {
 
 fn add_namespace(name: &str) -> Result<()> {
     ip(&format!("netns add {}", namespace(name)))?;
+    // A new namespace has the host's own setting, which is another while a cluster runs there.
+    Namespace::open(&netns(name))?.run(|| std::fs::write("/proc/sys/net/ipv4/ip_forward", "0"))?;
     ip(&format!("-n {} link set lo up", namespace(name)))
 }
 
@@ -477,7 +479,6 @@ impl Nodes {
         left += &self.says(name, &["ip", "-o", "link", "show", "type", "vxlan"]).await?;
         let links = self.says(name, &["ip", "-o", "link", "show", "type", "veth"]).await?;
         left += &links.lines().filter(|line| line.contains(": veth")).collect::<String>();
-        // A namespace begins without.
         if self.says(name, &["cat", "/proc/sys/net/ipv4/ip_forward"]).await?.trim() != "0" {
             left += "it passes packets on";
         }
