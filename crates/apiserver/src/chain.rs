@@ -24,6 +24,7 @@ use crate::audit::causes::{self, Causes};
 use crate::authn;
 use crate::authz::Decision;
 use crate::encode::negotiate::{self, Accepted, Format, Offer};
+use crate::metrics::Running;
 use crate::registry::catalogue::Resource;
 use crate::request::{Query, RequestInfo};
 use crate::server::ApiServer;
@@ -73,6 +74,7 @@ pub async fn handle(server: Arc<ApiServer>, request: transport::Request) -> Resp
     let info = request::parse(&head.method, head.uri.path(), &query);
     let counted = info.as_ref().unwrap_or(&NOTHING);
     let (mut running, is_stream) = (own.metrics.begin(&own, counted, &query, &head), fairness::is_stream(counted));
+    let is_read = counted.is_resource && matches!(counted.verb.as_str(), "get" | "list");
     let warnings = Arc::default();
     // The client's name for the request, or one of ours, so that both sides can speak of it.
     let id = headers.get("audit-id").filter(|id| id.len() <= 64).cloned();
@@ -88,12 +90,24 @@ pub async fn handle(server: Arc<ApiServer>, request: transport::Request) -> Resp
     running.answered(response.status().as_u16(), is_stream);
     if is_stream {
         response = transport::hold(response, running);
+    } else if is_read {
+        response = sized(response, &mut running);
     }
     encode::warn(&mut response, &warnings.lock());
     let none = HeaderValue::from_static("no-cache, private");
     response.headers_mut().entry(http::header::CACHE_CONTROL).or_insert(none);
     response.headers_mut().extend(id.map(|id| (HeaderName::from_static("audit-id"), id)));
     response
+}
+
+/// Counts how large the answer is: at once where that is known, else when all of it has come.
+fn sized(response: Response, running: &mut Running) -> Response {
+    if let Some(bytes) = transport::length(response.body()) {
+        running.sized(bytes);
+        return response;
+    }
+    let mut sizing = running.sizes();
+    response.map(|body| transport::counting(body, move |bytes| sizing.more(bytes)))
 }
 
 /// A panic ends its request and no other.

@@ -30,6 +30,7 @@ pub async fn dispatch(call: &Call) -> status::Result<Response> {
     let deprecation = resource.shape().deprecation;
     if !deprecation.is_empty() {
         call.warn([deprecation.to_owned()]);
+        call.server.metrics.asked_for_deprecated(info);
     }
     serve(call, &resource).await
 }
@@ -124,7 +125,8 @@ async fn non_resource(call: &Call) -> status::Result<Response> {
     if path.trim_end_matches('/') == SLIS {
         return Ok(slis(call));
     }
-    if let Some(response) = call.server.debug.respond(&call.method, path, &call.body) {
+    if let Some(response) = call.server.debug.answer(&call.method, &call.uri, transport::full(call.body.clone())).await
+    {
         return Ok(response);
     }
     if !matches!(call.info.verb.as_str(), "get" | "head") {

@@ -91,7 +91,10 @@ impl Drop for Held {
 
 /// True for requests that go on until someone hangs up.
 pub fn is_stream(info: &RequestInfo) -> bool {
-    info.verb == "watch" || matches!(info.subresource.as_str(), "log" | "exec" | "attach" | "portforward" | "proxy")
+    let looks = !info.is_resource && info.path == transport::debug::PROFILE;
+    looks
+        || info.verb == "watch"
+        || matches!(info.subresource.as_str(), "log" | "exec" | "attach" | "portforward" | "proxy")
 }
 
 impl Fairness {

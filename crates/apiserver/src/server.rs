@@ -35,6 +35,7 @@ use crate::discovery::Discovery;
 use crate::fairness::Fairness;
 use crate::health::{Check, Health};
 use crate::metrics::Metrics;
+use crate::metrics::storage::Storage;
 use crate::openapi::OpenApi;
 use crate::quota::{self, Quotas};
 use crate::registry::catalogue::Catalogue;
@@ -161,22 +162,26 @@ impl ApiServer {
     /// # Errors
     /// When the store cannot be read or written.
     pub async fn start(config: Config, stage: &Stage) -> status::Result<Arc<Self>> {
-        let stores = Stores { durable: config.store, memory: config.memory };
+        let asked = Storage::new();
+        let durable = asked.measure(config.store, &config.clock);
+        let stores = Stores { durable, memory: config.memory };
         let cachers = Cachers::start(&stores, kinds::stored(), &config.clock, config.limits, stage).await?;
         let (clock, rng) = (config.clock.clone(), config.rng.clone());
         let claims = Claims::new(stores.durable.clone(), cachers.clone(), clock.clone(), rng.clone(), &config.options);
         let claims = Arc::new(claims);
         let security = Security::new(cachers.clone(), config.service_accounts, clock, rng);
+        let metrics = Metrics::new(security.plugins.iter().map(|plugin| plugin.name()), asked);
         let mut authenticators: Vec<Arc<dyn Authenticator>> = vec![Arc::new(InProcessAuthenticator)];
         if let Some(trust) = config.front_proxy_ca {
             let headers = config.front_proxy_headers.clone();
             authenticators.push(Arc::new(RequestHeader::new(trust, headers, config.clock.clone())));
         }
         if let Some(trust) = config.client_ca {
-            authenticators.push(Arc::new(X509::new(trust, config.clock.clone())));
+            let x509 = X509::new(trust, config.clock.clone());
+            x509.show(&metrics.registry);
+            authenticators.push(Arc::new(x509));
         }
         authenticators.push(security.tokens.clone());
-        let metrics = Metrics::new(security.plugins.iter().map(|plugin| plugin.name()));
         let bootstrapped = Arc::new(AtomicBool::new(false));
         let built_in = || kinds::ALL.iter().copied().map(SharedKind::from);
         let openapi = OpenApi::new(built_in(), config.version.as_str(), config.clock.clone());

@@ -89,6 +89,7 @@ async fn play(mut io: impl AsyncRead + AsyncWrite + Unpin, told: mpsc::Sender<St
         path if path.starts_with("/portForward/default/two") => answer("200 OK", "", "no stream"),
         "/moved" => answer("302 Found", "Location: /there\r\n", ""),
         "/elsewhere" => answer("302 Found", "Location: http://127.0.0.1:1/\r\nAccess-Control-Allow-Origin: *\r\n", ""),
+        "/page" => answer("200 OK", "Content-Type: text/html\r\n", "<a href=\"/login\">in</a><a href=\"x\">"),
         path if path.starts_with("/attach") => answer("404 Not Found", "", "404 page not found\n"),
         path if path.starts_with("/portForward") => upgraded.to_owned(),
         _ => answer("200 OK", "", &format!("{} {path}\n", asked.split(' ').next().unwrap_or_default())),
@@ -363,6 +364,11 @@ async fn requests_are_passed_on_to_pods_services_and_nodes() {
     let moved = root.get(&format!("{SPACE}/pods/p/proxy/elsewhere")).await;
     assert_eq!((moved.code, moved.header("location")), (302, "http://127.0.0.1:1/"));
     assert_eq!(moved.header("access-control-allow-origin"), "");
+    for place in [format!("{SPACE}/pods/p"), format!("{SPACE}/services/s:http"), "/api/v1/nodes/n1".to_owned()] {
+        let page = root.get(&format!("{place}/proxy/page")).await;
+        let want = format!("<a href=\"{place}/proxy/login\">in</a><a href=\"x\">");
+        assert_eq!((page.code, page.text()), (200, want), "{place}");
+    }
     let stranger = world.server.client("somebody", &[]);
     assert_eq!(stranger.get(&format!("{SPACE}/pods/p/proxy/")).await.code, 403);
     for path in ["pods/p/proxy/upgrade", "services/s:http/proxy/upgrade", "../../nodes/n1/proxy/upgrade"] {

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures::future::BoxFuture;
-use http::{HeaderMap, HeaderValue, Method, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use machinery::status::Status;
+use stdx::clock::Instant;
+use stdx::metrics::{Counter, Histogram, Registry};
 use stdx::{ClockExt, SharedClock};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use transport::{Body, SharedHandler};
@@ -75,6 +77,8 @@ struct Inner {
     bounds: Bounds,
     /// Taken while an answer is read.
     turns: Option<Arc<Semaphore>>,
+    /// Where requests are counted.
+    counts: Option<Arc<Counts>>,
 }
 
 /// How much is read of what a server answers.
@@ -105,7 +109,15 @@ impl Client {
     pub fn new(handler: SharedHandler, user_agent: &str) -> Self {
         let user_agent = HeaderValue::from_str(user_agent).unwrap_or(HeaderValue::from_static("pintle"));
         Self {
-            inner: Arc::new(Inner { handler, user_agent, token: None, limit: None, bounds: Bounds::OWN, turns: None }),
+            inner: Arc::new(Inner {
+                handler,
+                user_agent,
+                token: None,
+                limit: None,
+                bounds: Bounds::OWN,
+                turns: None,
+                counts: None,
+            }),
         }
     }
 
@@ -138,6 +150,12 @@ impl Client {
     #[must_use]
     pub fn taking_turns(self, at_once: usize) -> Self {
         self.changed(|inner| inner.turns = Some(Arc::new(Semaphore::new(at_once))))
+    }
+
+    /// The same, counting its requests under upstream's names (`rest_client_…`); `host` is whom it asks.
+    #[must_use]
+    pub fn counted(self, registry: &Registry, host: &str, clock: &SharedClock) -> Self {
+        self.changed(|inner| inner.counts = Some(Arc::new(Counts::new(registry, host, clock))))
     }
 
     /// How much it reads.
@@ -236,7 +254,50 @@ impl Client {
             None => transport::empty(),
         };
         let request = builder.body(body).map_err(|e| Error::Invalid(format!("{}: {e}", call.path)))?;
-        Ok(self.inner.handler.call(request).await?)
+        let began = self.inner.counts.as_ref().map(|counts| counts.clock.now());
+        let response = self.inner.handler.call(request).await;
+        if let Some((counts, began)) = self.inner.counts.as_ref().zip(began) {
+            counts.answered(&call.method, response.as_ref().ok().map(transport::Response::status), began);
+        }
+        Ok(response?)
+    }
+}
+
+/// Counts requests of one client.
+struct Counts {
+    host: String,
+    clock: SharedClock,
+    requests: Counter,
+    took: Histogram,
+}
+
+impl Counts {
+    /// As upstream cuts the durations, in seconds.
+    const ENDS: [f64; 12] = [0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0];
+
+    fn new(registry: &Registry, host: &str, clock: &SharedClock) -> Self {
+        Self {
+            host: host.to_owned(),
+            clock: clock.clone(),
+            requests: registry.counter(
+                "rest_client_requests_total",
+                "Number of HTTP requests, partitioned by status code, method, and host.",
+                &["code", "host", "method"],
+            ),
+            took: registry.histogram(
+                "rest_client_request_duration_seconds",
+                "Request latency in seconds. Broken down by verb, and host.",
+                &["host", "verb"],
+                &Self::ENDS,
+            ),
+        }
+    }
+
+    /// An answer has begun; without a status there was none.
+    fn answered(&self, method: &Method, status: Option<StatusCode>, began: Instant) {
+        let code = status.as_ref().map_or("<error>", StatusCode::as_str);
+        self.requests.inc(&[code, &self.host, method.as_str()]);
+        self.took.took(&[&self.host, method.as_str()], self.clock.now().since(began));
     }
 }
 
@@ -345,6 +406,34 @@ mod tests {
                 client.send(Call::get("/")).await.expect_err("endless");
                 assert_eq!(taken.load(Ordering::SeqCst), round * most, "{code} {bounds:?}");
             }
+        }
+    }
+
+    #[tokio::test]
+    async fn requests_are_counted_by_what_came_of_them() {
+        struct Answers;
+        impl Handler for Answers {
+            fn call(&self, request: Request) -> Responding {
+                Box::pin(async move {
+                    if request.uri().path() == "/gone" {
+                        return Err(transport::Error::Connect("nobody".into()));
+                    }
+                    Ok(http::Response::new(transport::full("{}")))
+                })
+            }
+        }
+        let (registry, clock) = (Registry::default(), stdx::clock::ManualClock::new(jiff::Timestamp::UNIX_EPOCH));
+        let clock: SharedClock = Arc::new(clock);
+        let client = Client::new(Arc::new(Answers), "test").counted(&registry, "10.0.0.1:6443", &clock);
+        client.send(Call::get("/")).await.expect("answered");
+        client.send(Call::get("/gone")).await.expect_err("nobody");
+        let page = registry.page();
+        for want in [
+            "rest_client_requests_total{code=\"200\",host=\"10.0.0.1:6443\",method=\"GET\"} 1",
+            "rest_client_requests_total{code=\"<error>\",host=\"10.0.0.1:6443\",method=\"GET\"} 1",
+            "rest_client_request_duration_seconds_count{host=\"10.0.0.1:6443\",verb=\"GET\"} 2",
+        ] {
+            assert!(page.lines().any(|line| line == want), "{want} is not in\n{page}");
         }
     }
 

@@ -56,7 +56,7 @@ impl Component {
             let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
             return text(code, "application/json", status.to_value().to_string());
         }
-        if let Some(response) = self.debug.answer(&request.method, path, body).await {
+        if let Some(response) = self.debug.answer(&request.method, &request.uri, body).await {
             return response;
         }
         match path {

@@ -1,5 +1,7 @@
 //! Parts left out, parts started alone: every component is a client that can be swapped.
 
+#[path = "parts/metrics.rs"]
+mod metrics;
 #[path = "parts/streams.rs"]
 mod streams;
 
@@ -270,6 +272,9 @@ async fn the_api_server_runs_alone_beside_the_others() -> Result<()> {
         cluster.eventually("the Service answers", || cluster.http_get(&url)).await?;
         // Over HTTPS to the kubelet's own certificate, as a client it believes.
         cluster.kubectl(&["logs", "deployment/alone"]).await?;
+
+        let server_url = format!("https://127.0.0.1:{PORT}");
+        metrics::are_read_by_prometheus(&cluster, &server_url).await.context("metrics")?;
 
         let (busybox, nginx) = (registry.reference("busybox:1"), registry.reference("nginx:1"));
         let start_server = || api_server(&cluster, &certs);

@@ -70,6 +70,7 @@ pub struct Started {
     pub sampler: Option<Sampler>,
     exporter: Option<Exporter>,
     counts: Option<Arc<Counts>>,
+    clock: SharedClock,
 }
 
 impl Logging {
@@ -84,7 +85,7 @@ impl Logging {
         let (spans, exporter) = opened.unzip();
         telemetry::start(format, &verbosity, spans, clock);
         let counts = exporter.as_ref().map(Exporter::counts);
-        Started { verbosity, sampler, exporter, counts }
+        Started { verbosity, sampler, exporter, counts, clock: clock.clone() }
     }
 }
 
@@ -106,7 +107,12 @@ impl Started {
     /// What is below `/debug`: all there is.
     pub fn debug(&self) -> Debug {
         let verbosity = self.verbosity.clone();
-        Debug::none().with_level(move |text| verbosity.set_text(text)).with_profiling(std::env::args())
+        let debug = Debug::none().with_level(move |text| verbosity.set_text(text)).with_profiling(std::env::args());
+        let clock = self.clock.clone();
+        debug.with_profile(move |length| {
+            let clock = clock.clone();
+            Box::pin(async move { telemetry::profile::take(length, &clock).await.map_err(|error| error.to_string()) })
+        })
     }
 
     /// Sends traces until the stage stops, and shows in that registry what became of them.

@@ -12,6 +12,7 @@ use stdx::{Rng, SharedClock};
 use tokio::sync::mpsc;
 
 use crate::core::{Action, BindFailure, Event, Report};
+use crate::laps::{Ended, Lap, Point};
 use crate::metrics::{Metrics, Outcome};
 use crate::pod::PodInfo;
 use crate::report::Reporter;
@@ -145,7 +146,11 @@ impl Actor {
             }
         };
         let ended = if outcome.is_ok() { Outcome::Scheduled } else { Outcome::Error };
-        self.metrics.attempted(ended, self.clock.now().since(began));
+        let took = self.clock.now().since(began);
+        self.metrics.attempted(ended, took);
+        let ended = if outcome.is_ok() { Ended::Success } else { Ended::Error };
+        let lap = |plugin| Lap { point: Point::Bind, plugin, ended, took };
+        self.metrics.heard(&[lap(Some("DefaultBinder")), lap(None)]);
         Event::Bound { uid: pod.uid.clone(), outcome }
     }
 

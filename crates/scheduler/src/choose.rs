@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use stdx::Rng;
 
+use crate::laps::{Ended, Laps, NODES, Point};
 use crate::node::NodeInfo;
 use crate::plugins::{Judge, Plugin, Profile, Refusal};
 use crate::pod::PodInfo;
@@ -69,14 +70,34 @@ pub struct Judges<'a>(Vec<(&'a dyn Plugin, Box<dyn Judge + 'a>)>);
 
 impl<'a> Judges<'a> {
     /// Prepares all plugins that have something to say.
-    pub fn prepare(pod: &'a PodInfo, snapshot: &'a Snapshot, profile: &'a Profile) -> Self {
-        let plugins = profile.plugins.iter().map(AsRef::as_ref);
-        Self(plugins.filter_map(|p: &dyn Plugin| Some((p, p.prepare(pod, snapshot)?))).collect())
+    pub fn prepare(pod: &'a PodInfo, snapshot: &'a Snapshot, profile: &'a Profile, laps: &mut dyn Laps) -> Self {
+        let mut judges = Vec::with_capacity(profile.plugins.len());
+        for plugin in profile.plugins.iter().map(AsRef::as_ref) {
+            let judge: Option<Box<dyn Judge + 'a>> = Plugin::prepare(plugin, pod, snapshot);
+            laps.plugin(Point::PreFilter, plugin.name(), if judge.is_some() { Ended::Success } else { Ended::Skip });
+            judges.extend(judge.map(|judge| (plugin, judge)));
+        }
+        Self(judges)
     }
 
     /// Does the node do, as it stands?
     pub fn filter(&self, node: &NodeInfo) -> Result<(), (&'static str, Refusal)> {
         self.0.iter().try_for_each(|(plugin, judge)| judge.filter(node).map_err(|refusal| (plugin.name(), refusal)))
+    }
+
+    /// The same, told as it goes.
+    fn filter_told(&self, node: &NodeInfo, laps: &mut dyn Laps) -> Result<(), (&'static str, Refusal)> {
+        laps.between();
+        self.0.iter().try_for_each(|(plugin, judge)| {
+            let found = judge.filter(node);
+            let ended = match &found {
+                Ok(()) => Ended::Success,
+                Err(refusal) if refusal.preemption_helps => Ended::Unschedulable,
+                Err(_) => Ended::Unresolvable,
+            };
+            laps.plugin(Point::Filter, plugin.name(), ended);
+            found.map_err(|refusal| (plugin.name(), refusal))
+        })
     }
 
     /// Does the node do, also when the preemptors that wait for room there have come?
@@ -85,6 +106,7 @@ impl<'a> Judges<'a> {
         pod: &PodInfo,
         node: &NodeInfo,
         nominated: &[Arc<PodInfo>],
+        laps: Option<&mut dyn Laps>,
     ) -> Result<(), (&'static str, Refusal)> {
         let mut ahead = nominated.iter().filter(|p| p.uid != pod.uid && p.priority >= pod.priority).peekable();
         if ahead.peek().is_some() {
@@ -92,7 +114,10 @@ impl<'a> Judges<'a> {
             ahead.for_each(|p| crowded.add(p.clone()));
             self.filter(&crowded)?;
         }
-        self.filter(node)
+        match laps {
+            Some(laps) => self.filter_told(node, laps),
+            None => self.filter(node),
+        }
     }
 }
 
@@ -107,16 +132,20 @@ pub fn enough(nodes: usize) -> usize {
 }
 
 /// Decides where `pod` runs. Among equally good nodes the choice is random, and so is the node
-/// that is looked at first, lest the first nodes fill up.
-pub fn choose(pod: &PodInfo, snapshot: &Snapshot, profile: &Profile, rng: &Rng) -> Choice {
+/// that is looked at first, lest the first nodes fill up. What it does is told to `laps` as it goes.
+pub fn choose(pod: &PodInfo, snapshot: &Snapshot, profile: &Profile, rng: &Rng, laps: &mut dyn Laps) -> Choice {
     let mut unfit = Unfit { nodes: snapshot.len(), ..Unfit::default() };
     if snapshot.is_empty() {
         return Choice::Unfit(unfit);
     }
-    let judges = Judges::prepare(pod, snapshot, profile);
-    let fits = |node: &NodeInfo| judges.filter_with_nominated(pod, node, snapshot.nominated(&node.name));
+    let judges = Judges::prepare(pod, snapshot, profile, laps);
+    laps.point(Point::PreFilter, Ended::Success);
+    let fits = |node: &NodeInfo, laps: Option<&mut dyn Laps>| {
+        judges.filter_with_nominated(pod, node, snapshot.nominated(&node.name), laps)
+    };
     if let Some(node) = snapshot.get(&pod.nominated) {
-        if fits(node).is_ok() {
+        if fits(node, None).is_ok() {
+            laps.point(Point::Filter, Ended::Success);
             return Choice::Node { name: node.name.clone() };
         }
     }
@@ -129,8 +158,9 @@ pub fn choose(pod: &PodInfo, snapshot: &Snapshot, profile: &Profile, rng: &Rng) 
     let mut feasible = Vec::new();
     let mut looked_at = 0;
     for node in candidates {
+        let told = laps.hears_plugins() && looked_at < NODES;
         looked_at += 1;
-        match fits(node) {
+        match fits(node, if told { Some(&mut *laps) } else { None }) {
             Ok(()) => feasible.push(node),
             Err((plugin, refusal)) => unfit.refuse(plugin, refusal, &node.name),
         }
@@ -138,6 +168,7 @@ pub fn choose(pod: &PodInfo, snapshot: &Snapshot, profile: &Profile, rng: &Rng) 
             break;
         }
     }
+    laps.point(Point::Filter, if feasible.is_empty() { Ended::Unschedulable } else { Ended::Success });
     if feasible.is_empty() {
         // The nodes the pod did not name were never asked.
         if let Some((plugin, _)) = only {
@@ -149,19 +180,27 @@ pub fn choose(pod: &PodInfo, snapshot: &Snapshot, profile: &Profile, rng: &Rng) 
         }
         return Choice::Unfit(unfit);
     }
-    Choice::Node { name: best(&feasible, &judges, rng).name.clone() }
+    Choice::Node { name: best(&feasible, &judges, rng, laps).name.clone() }
 }
 
-fn best<'n>(feasible: &[&'n NodeInfo], judges: &Judges<'_>, rng: &Rng) -> &'n NodeInfo {
+fn best<'n>(feasible: &[&'n NodeInfo], judges: &Judges<'_>, rng: &Rng, laps: &mut dyn Laps) -> &'n NodeInfo {
     let mut totals = vec![0i64; feasible.len()];
     if feasible.len() > 1 {
         for (plugin, judge) in judges.0.iter().filter(|(_, j)| j.scores()) {
-            let mut scores: Vec<i64> = feasible.iter().map(|n| judge.score(n)).collect();
+            laps.between();
+            let (first, rest) = feasible.split_at(if laps.hears_plugins() { feasible.len().min(NODES) } else { 0 });
+            let mut scores = Vec::with_capacity(feasible.len());
+            for node in first {
+                scores.push(judge.score(node));
+                laps.plugin(Point::Score, plugin.name(), Ended::Success);
+            }
+            scores.extend(rest.iter().map(|node| judge.score(node)));
             judge.normalize(&mut scores);
             for (total, score) in totals.iter_mut().zip(scores) {
                 *total += score * plugin.weight();
             }
         }
+        laps.point(Point::Score, Ended::Success);
     }
     let top = totals.iter().copied().max().unwrap_or_default();
     let ties: Vec<usize> = (0..totals.len()).filter(|i| totals[*i] == top).collect();
@@ -171,6 +210,7 @@ fn best<'n>(feasible: &[&'n NodeInfo], judges: &Judges<'_>, rng: &Rng) -> &'n No
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::laps::Untimed;
     use crate::node::NodeFacts;
     use crate::plugins::testing::{asking, facts, pod, roomy};
     use serde_json::json;
@@ -187,7 +227,7 @@ mod tests {
     }
 
     fn decide(pod: &PodInfo, snapshot: &Snapshot) -> String {
-        match choose(pod, snapshot, &Profile::default(), &Rng::seeded(1)) {
+        match choose(pod, snapshot, &Profile::default(), &Rng::seeded(1), &mut Untimed) {
             Choice::Node { name } => name,
             Choice::Unfit(unfit) => unfit.message(),
         }
@@ -258,9 +298,52 @@ mod tests {
     #[test]
     fn ties_are_broken_by_the_seed_alone() {
         let snapshot = cluster((0..5).map(|i| roomy(&format!("n{i}"))).collect(), vec![]);
-        let pick = |seed| choose(&asking("p", json!({})), &snapshot, &Profile::default(), &Rng::seeded(seed));
+        let pick =
+            |seed| choose(&asking("p", json!({})), &snapshot, &Profile::default(), &Rng::seeded(seed), &mut Untimed);
         assert_eq!(pick(3), pick(3));
         let distinct: std::collections::BTreeSet<String> = (0..50).map(|s| format!("{:?}", pick(s))).collect();
         assert_eq!(distinct.len(), 5);
+    }
+
+    #[derive(Default)]
+    struct Heard(Vec<String>);
+
+    impl Laps for Heard {
+        fn hears_plugins(&self) -> bool {
+            true
+        }
+
+        fn plugin(&mut self, point: Point, plugin: &'static str, ended: Ended) {
+            self.0.push(format!("{} {plugin} {}", point.name(), ended.name()));
+        }
+
+        fn between(&mut self) {}
+
+        fn point(&mut self, point: Point, ended: Ended) {
+            self.0.push(format!("{} {}", point.name(), ended.name()));
+        }
+    }
+
+    #[test]
+    fn what_is_done_is_told_and_of_many_nodes_some() {
+        let nodes = |count: usize| cluster((0..count).map(|i| roomy(&format!("n{i}"))).collect(), vec![]);
+        let heard = |pod: &PodInfo, snapshot: &Snapshot| {
+            let mut heard = Heard::default();
+            choose(pod, snapshot, &Profile::default(), &Rng::seeded(1), &mut heard);
+            heard.0
+        };
+        let one = heard(&asking("p", json!({"cpu": "9"})), &nodes(1));
+        for want in
+            ["PreFilter NodeName Skip", "PreFilter Success", "Filter NodeResourcesFit UnschedulableAndUnresolvable"]
+        {
+            assert!(one.iter().any(|line| line == want), "{want}: {one:?}");
+        }
+        assert_eq!(one.last().map(String::as_str), Some("Filter Unschedulable"));
+        let many = heard(&asking("p", json!({"cpu": "1"})), &nodes(3 * NODES));
+        for point in ["Filter", "Score"] {
+            let want = format!("{point} NodeResourcesFit Success");
+            assert_eq!(many.iter().filter(|line| **line == want).count(), NODES, "{many:?}");
+        }
+        assert_eq!(many.last().map(String::as_str), Some("Score Success"));
     }
 }

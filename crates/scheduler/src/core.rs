@@ -14,12 +14,13 @@ use stdx::Rng;
 use stdx::clock::Instant;
 
 use crate::choose::{Choice, Unfit, choose};
+use crate::laps::{Ended, Laps, Point};
 use crate::metrics::Pending;
 use crate::node::NodeFacts;
 use crate::plugins::{ClusterEvent, Profile};
 use crate::pod::{PodInfo, Uid};
 use crate::preempt::{self, Preemption};
-use crate::queue::Queue;
+use crate::queue::{Incoming, Queue};
 use crate::snapshot::Snapshot;
 
 /// Everything that may happen to the scheduler.
@@ -133,6 +134,11 @@ impl Core {
     /// How many pods wait for what.
     pub fn pending(&self) -> Pending {
         self.queue.pending()
+    }
+
+    /// How many pods came to wait since this was asked last.
+    pub fn take_incoming(&mut self) -> Incoming {
+        self.queue.take_incoming()
     }
 
     /// How long a pod has been waiting for a node, and in how many attempts.
@@ -266,8 +272,8 @@ impl Core {
         }
     }
 
-    /// Tries the next pod; `None` when none is due.
-    pub fn step(&mut self, now: Instant) -> Option<Vec<Action>> {
+    /// Tries the next pod; `None` when none is due. What is done is told to `laps` as it goes.
+    pub fn step(&mut self, now: Instant, laps: &mut dyn Laps) -> Option<Vec<Action>> {
         if !self.synced {
             return None;
         }
@@ -278,23 +284,25 @@ impl Core {
             self.queue.park(&pod.uid, Vec::new(), now);
             return Some(Vec::new());
         }
-        Some(match choose(&pod, &self.snapshot, &self.profile, &self.rng) {
+        Some(match choose(&pod, &self.snapshot, &self.profile, &self.rng, laps) {
             Choice::Node { name } => {
                 self.assumed.insert(pod.uid.clone(), pod.clone());
                 self.snapshot.forget_nomination(&pod.uid);
                 self.snapshot.place(pod.clone(), &name);
                 vec![Action::Bind { pod, node: name }]
             }
-            Choice::Unfit(unfit) => self.unfit(&pod, &unfit, now),
+            Choice::Unfit(unfit) => self.unfit(&pod, &unfit, now, laps),
         })
     }
 
-    fn unfit(&mut self, pod: &Arc<PodInfo>, unfit: &Unfit, now: Instant) -> Vec<Action> {
+    fn unfit(&mut self, pod: &Arc<PodInfo>, unfit: &Unfit, now: Instant, laps: &mut dyn Laps) -> Vec<Action> {
         let mut message = unfit.message();
         let mut nominate = None;
         let mut actions = Vec::new();
         if unfit.nodes > 0 {
             let preemption = preempt::plan(pod, unfit, &self.snapshot, &self.profile, &self.rng);
+            let found = matches!(preemption, Preemption::Victims { .. });
+            laps.point(Point::PostFilter, if found { Ended::Success } else { Ended::Unschedulable });
             message = format!("{message} {}", preemption.clause());
             match preemption {
                 Preemption::Victims { node, victims } => {
@@ -368,7 +376,7 @@ mod tests {
 
         fn run(&mut self) -> Vec<String> {
             let mut out = Vec::new();
-            while let Some(actions) = self.core.step(self.now) {
+            while let Some(actions) = self.core.step(self.now, &mut crate::laps::Untimed) {
                 out.extend(actions.iter().map(print));
             }
             out

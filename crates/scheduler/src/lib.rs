@@ -28,6 +28,7 @@ mod act;
 pub mod amounts;
 pub mod choose;
 pub mod core;
+pub mod laps;
 mod mailbox;
 mod metrics;
 pub mod node;

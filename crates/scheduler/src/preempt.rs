@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use stdx::Rng;
 
 use crate::choose::{Judges, Unfit, render};
+use crate::laps::Untimed;
 use crate::node::NodeInfo;
 use crate::plugins::Profile;
 use crate::pod::PodInfo;
@@ -59,7 +60,7 @@ pub fn plan(pod: &PodInfo, unfit: &Unfit, snapshot: &Snapshot, profile: &Profile
     if hopeless > 0 {
         reasons.insert(Cow::Borrowed(NOT_HELPFUL), hopeless);
     }
-    let judges = Judges::prepare(pod, snapshot, profile);
+    let judges = Judges::prepare(pod, snapshot, profile, &mut Untimed);
     let enough = (unfit.nodes / 10).max(100);
     let start = rng.below(unfit.crowded.len() as u64) as usize;
     let (before, after) = unfit.crowded.split_at(start);
@@ -154,7 +155,9 @@ mod tests {
             }
         }
         let (profile, rng) = (Profile::default(), Rng::seeded(1));
-        let Choice::Unfit(unfit) = choose(pod, &snapshot, &profile, &rng) else { return "fits".to_owned() };
+        let Choice::Unfit(unfit) = choose(pod, &snapshot, &profile, &rng, &mut Untimed) else {
+            return "fits".to_owned();
+        };
         match plan(pod, &unfit, &snapshot, &profile, &rng) {
             Preemption::Victims { node, victims } => {
                 let names: Vec<&str> = victims.iter().map(|v| v.name.as_str()).collect();

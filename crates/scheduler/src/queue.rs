@@ -11,7 +11,7 @@
 //!
 //! Bounded by the number of pods without a node.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -65,6 +65,28 @@ pub struct Queue {
     entered: u64,
     /// Pods that a plugin bars from being tried.
     gated: usize,
+    /// How many came to wait since that was asked last, by what brought them and where they wait.
+    incoming: Incoming,
+}
+
+/// Counts of pods by the event that brought them, under upstream's name, and by where they wait since.
+pub type Incoming = BTreeMap<(&'static str, &'static str), u64>;
+
+/// What brings pods, beside what happens in the cluster.
+mod event {
+    pub const ADDED: &str = "UnschedulablePodAdd";
+    pub const CHANGED: &str = "UnschedulablePodUpdate";
+    pub const FAILED: &str = "ScheduleAttemptFailure";
+    pub const BACKED_OFF: &str = "BackoffComplete";
+    pub const WAITED_LONG: &str = "UnschedulableTimeout";
+}
+
+fn name(event: &ClusterEvent<'_>) -> &'static str {
+    match event {
+        ClusterEvent::NodeAdded(_) => "NodeAdd",
+        ClusterEvent::NodeChanged { .. } => "NodeUpdate",
+        ClusterEvent::PodGone(_) => "AssignedPodDelete",
+    }
 }
 
 impl Queue {
@@ -77,6 +99,15 @@ impl Queue {
     pub fn pending(&self) -> Pending {
         let (active, backoff, unschedulable) = (self.active.len(), self.due.len(), self.leftover.len());
         Pending { active, backoff, unschedulable, gated: self.gated }
+    }
+
+    /// How many came to wait since this was asked last.
+    pub fn take_incoming(&mut self) -> Incoming {
+        std::mem::take(&mut self.incoming)
+    }
+
+    fn came(&mut self, event: &'static str, queue: &'static str) {
+        *self.incoming.entry((event, queue)).or_default() += 1;
     }
 
     /// True when no pod waits.
@@ -108,8 +139,10 @@ impl Queue {
             let entry = Entry { pod, state: State::Gated, attempts: 0, since: None, failed: now };
             self.entries.insert(uid.clone(), entry);
             self.gated += 1;
-            if !barred {
-                self.activate(&uid, now);
+            if barred {
+                self.came(event::ADDED, "gated");
+            } else {
+                self.activate(&uid, now, event::ADDED);
             }
             return;
         };
@@ -117,7 +150,7 @@ impl Queue {
         if barred {
             self.change(&uid, State::Gated);
         } else if entry.pod.asks_differently(&old) && entry.state != State::Tried {
-            self.wake(&uid, now);
+            self.wake_for(&uid, now, event::CHANGED);
         }
     }
 
@@ -142,6 +175,7 @@ impl Queue {
         if let Some(entry) = self.entries.get_mut(uid) {
             entry.failed = now;
             self.change(uid, State::Parked { since: now, plugins });
+            self.came(event::FAILED, "unschedulable");
         }
     }
 
@@ -151,20 +185,26 @@ impl Queue {
             entry.failed = now;
             let due = now + BACKOFF.delay(entry.attempts);
             self.change(uid, State::Backoff(due));
+            self.came(event::FAILED, "backoff");
         }
     }
 
-    /// Wakes one parked pod, whatever it was parked for.
+    /// Wakes one parked pod, whatever it was parked for: its victims have been told to go.
     pub fn wake(&mut self, uid: &str, now: Instant) {
+        self.wake_for(uid, now, "AssignedPodDelete");
+    }
+
+    fn wake_for(&mut self, uid: &str, now: Instant, event: &'static str) {
         let Some(entry) = self.entries.get(uid) else { return };
         if matches!(entry.state, State::Active(_) | State::Backoff(_) | State::Tried) {
             return;
         }
         let due = entry.failed + BACKOFF.delay(entry.attempts);
         if entry.attempts == 0 || due <= now {
-            self.activate(uid, now);
+            self.activate(uid, now, event);
         } else {
             self.change(uid, State::Backoff(due));
+            self.came(event, "backoff");
         }
     }
 
@@ -180,7 +220,7 @@ impl Queue {
         };
         let woken: Vec<Uid> = self.leftover.iter().filter_map(might_help).collect();
         for uid in woken {
-            self.wake(&uid, now);
+            self.wake_for(&uid, now, name(&event));
         }
     }
 
@@ -198,20 +238,21 @@ impl Queue {
     fn advance(&mut self, now: Instant) {
         while let Some((at, uid)) = self.due.first().cloned().filter(|(at, _)| *at <= now) {
             self.due.remove(&(at, uid.clone()));
-            self.activate(&uid, now);
+            self.activate(&uid, now, event::BACKED_OFF);
         }
         while let Some((at, uid)) = self.leftover.first().cloned().filter(|(at, _)| *at <= now) {
             self.leftover.remove(&(at, uid.clone()));
-            self.activate(&uid, now);
+            self.activate(&uid, now, event::WAITED_LONG);
         }
     }
 
-    fn activate(&mut self, uid: &str, now: Instant) {
+    fn activate(&mut self, uid: &str, now: Instant, event: &'static str) {
         let Some(entry) = self.entries.get_mut(uid) else { return };
         entry.since.get_or_insert(now);
         self.entered += 1;
         let place = priority_sort::place(&entry.pod, self.entered);
         self.change(uid, State::Active(place));
+        self.came(event, "active");
     }
 
     /// The one place where a state ends and another begins.
@@ -372,5 +413,33 @@ mod tests {
         test.queue.remove("a");
         test.pass(10_000);
         assert!(test.queue.is_empty() && test.pop().is_none() && test.queue.next_due().is_none());
+    }
+
+    #[test]
+    fn what_brings_pods_is_counted() {
+        let mut test = Test::new();
+        test.add(asking("a", json!({})));
+        test.add(pod("g", json!({"schedulingGates": [{"name": "g"}]})));
+        assert_eq!(test.pop().as_deref(), Some("a"));
+        test.park("a", "NodeResourcesFit");
+        test.node_added();
+        test.pass(1000);
+        assert_eq!(test.pop().as_deref(), Some("a"));
+        test.queue.retry("a", test.clock.now());
+        let incoming = test.queue.take_incoming();
+        let told: Vec<String> =
+            incoming.iter().map(|((event, queue), count)| format!("{event} {queue} {count}")).collect();
+        assert_eq!(
+            told,
+            [
+                "BackoffComplete active 1",
+                "NodeAdd backoff 1",
+                "ScheduleAttemptFailure backoff 1",
+                "ScheduleAttemptFailure unschedulable 1",
+                "UnschedulablePodAdd active 1",
+                "UnschedulablePodAdd gated 1",
+            ]
+        );
+        assert!(test.queue.take_incoming().is_empty());
     }
 }

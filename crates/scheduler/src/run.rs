@@ -16,6 +16,7 @@ use tokio::sync::mpsc;
 
 use crate::act::Actor;
 use crate::core::{Action, Core, Event};
+use crate::laps::Stopwatch;
 use crate::mailbox::{Mailbox, PodView};
 use crate::metrics::{Metrics, Outcome};
 use crate::node::NodeFacts;
@@ -100,6 +101,7 @@ pub async fn run(client: Client, clock: SharedClock, rng: Rng, options: Options,
     let core = Core::new(options.scheduler_name, Profile::default(), rng);
     let scheduling = Loop {
         core,
+        laps: Stopwatch::new(clock.clone()),
         clock,
         mailbox,
         actor,
@@ -117,6 +119,7 @@ pub async fn run(client: Client, clock: SharedClock, rng: Rng, options: Options,
 
 struct Loop {
     core: Core,
+    laps: Stopwatch,
     clock: SharedClock,
     mailbox: Arc<Mailbox>,
     actor: Arc<Actor>,
@@ -137,7 +140,9 @@ impl Loop {
             self.take_in();
             if self.in_flight < IN_FLIGHT {
                 let began = self.clock.now();
-                if let Some(actions) = self.core.step(began) {
+                self.laps.begin(began);
+                if let Some(actions) = self.core.step(began, &mut self.laps) {
+                    self.metrics.heard(self.laps.laps());
                     self.decided(&actions, began);
                     actions.into_iter().for_each(|action| self.begin(action));
                     // Decisions follow each other without a pause; others want to run too.
@@ -213,6 +218,9 @@ impl Loop {
     /// Ends when there may be something to do.
     async fn wait(&mut self) {
         self.metrics.waiting(self.core.pending());
+        for ((event, queue), count) in self.core.take_incoming() {
+            self.metrics.came(event, queue, count);
+        }
         let full = self.in_flight >= IN_FLIGHT;
         let due: Option<Instant> = self.core.next_due().filter(|_| !full);
         let timer = async {

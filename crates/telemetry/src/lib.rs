@@ -5,6 +5,8 @@
 //!  tracing's spans of the target "trace" ─► otlp/mod.rs ─► a bounded queue ─► otlp/export.rs ─► a collector
 //! ```
 //!
+//! Where the time goes a process tells when it is asked ([`profile`]).
+//!
 //! Who works knows nothing of this: it makes events and spans of the crate `tracing`. A span of the target
 //! [`TRACE`] is a part of a trace; its fields are on every line that is written within it.
 //!
@@ -13,10 +15,13 @@
 //! * A line of the log is one line, whatever is in it. [src/line.rs: a_line_is_one_line]
 //! * A collector that is slow or gone costs nothing but its spans, which are counted.
 //!   [src/otlp/tests.rs: a_collector_that_is_gone_costs_its_spans]
+//! * A profile names who worked and who called it, and is taken one at a time. [src/profile/mod.rs:
+//!   a_busy_thread_is_found_with_those_who_called_it]
 
 pub mod levels;
 pub mod line;
 pub mod otlp;
+pub mod profile;
 
 use std::sync::Arc;
 

@@ -1,23 +1,31 @@
 //! What every server shows of its own process below `/debug`, to whom it allows it: how much is logged, which
-//! can be changed there, and where profiles would be.
+//! can be changed there, and where the process spends its time.
 //!
-//! Of profiles only the command line is told. What would be asked of the process itself (where it spends its
-//! time, what holds its memory) this program does not know: it is stripped of the names that a profile is made
-//! of. The answer says so and names what does know.
+//! What holds its memory this program does not know: to ask every allocation who makes it would cost all of them.
+//! The answer says so and names what can be asked from outside.
 
 use std::fmt;
 use std::sync::Arc;
 
+use std::time::Duration;
+
 use bytes::Bytes;
-use http::{HeaderValue, Method, StatusCode};
+use futures::future::BoxFuture;
+use http::{HeaderName, HeaderValue, Method, StatusCode, Uri};
 
 use crate::{Body, Response};
 
 /// No longer body is read.
 const LONGEST: usize = 1024;
 const LEVEL: &str = "/debug/flags/v";
+/// Where the time goes.
+pub const PROFILE: &str = "/debug/pprof/profile";
+/// How long is looked where nobody says how long, and at most.
+const LOOK: Duration = Duration::from_secs(30);
+const LONGEST_LOOK: Duration = Duration::from_secs(300);
 
 type Set = dyn Fn(&str) -> Result<(), String> + Send + Sync;
+type Take = dyn Fn(Duration) -> BoxFuture<'static, Result<Vec<u8>, String>> + Send + Sync;
 
 /// What is shown, and what can be changed. Clones share it.
 #[derive(Clone, Default)]
@@ -26,6 +34,8 @@ pub struct Debug {
     level: Option<Arc<Set>>,
     /// What is below `/debug/pprof/` is there.
     profiling: bool,
+    /// Looks where the time goes, for so long.
+    take: Option<Arc<Take>>,
     arguments: Arc<[String]>,
 }
 
@@ -53,6 +63,17 @@ impl Debug {
     pub fn with_profiling(mut self, arguments: impl IntoIterator<Item = String>) -> Self {
         self.profiling = true;
         self.arguments = arguments.into_iter().collect();
+        self
+    }
+
+    /// A profile of the processors can be had: `take` looks for so long and gives it in the form of `pprof`,
+    /// zipped, or says why not.
+    #[must_use]
+    pub fn with_profile(
+        mut self,
+        take: impl Fn(Duration) -> BoxFuture<'static, Result<Vec<u8>, String>> + Send + Sync + 'static,
+    ) -> Self {
+        self.take = Some(Arc::new(take));
         self
     }
 
@@ -86,7 +107,11 @@ impl Debug {
     }
 
     /// What is at a path, if there is anything. Who asks may; `body` is read at most to its bound.
-    pub async fn answer(&self, method: &Method, path: &str, body: Body) -> Option<Response> {
+    pub async fn answer(&self, method: &Method, uri: &Uri, body: Body) -> Option<Response> {
+        let path = uri.path();
+        if let Some(take) = self.take.as_ref().filter(|_| path == PROFILE && self.profiling) {
+            return Some(profile(&**take, uri.query().unwrap_or_default()).await);
+        }
         if path == LEVEL && method == Method::PUT && self.level.is_some() {
             let body = match crate::read(body, LONGEST).await {
                 Ok(body) => body,
@@ -98,7 +123,7 @@ impl Debug {
     }
 
     /// The same with a body that was read.
-    pub fn respond(&self, method: &Method, path: &str, body: &Bytes) -> Option<Response> {
+    fn respond(&self, method: &Method, path: &str, body: &Bytes) -> Option<Response> {
         let below = path.strip_prefix("/debug/")?;
         let (flags, profiles) = (below.strip_prefix("flags"), below.strip_prefix("pprof"));
         if let (Some(rest), Some(set)) = (flags, &self.level) {
@@ -112,13 +137,18 @@ impl Debug {
         if let Some(rest) = profiles.filter(|_| self.profiling) {
             return match rest {
                 "" => Some(moved("/debug/pprof/")),
-                "/" => Some(index("/debug/pprof/", "profiles", &["cmdline"])),
+                "/" => {
+                    let names = ["cmdline", "profile"];
+                    let known = if self.take.is_some() { &names[..] } else { &names[..1] };
+                    Some(index("/debug/pprof/", "profiles", known))
+                }
                 "/cmdline" => Some(plain(StatusCode::OK, self.arguments.join("\0"))),
                 "/profile" | "/heap" | "/allocs" | "/goroutine" | "/threadcreate" | "/block" | "/mutex" | "/symbol"
                 | "/trace" => Some(plain(
                     StatusCode::NOT_IMPLEMENTED,
                     format!(
-                        "no profile is taken of this process by itself: perf record --call-graph=dwarf --pid={} does it\n",
+                        "this process does not know that of itself: perf record --call-graph=dwarf --pid={} tells where \
+                         its time goes, /proc/{0}/smaps where its memory is\n",
                         std::process::id()
                     ),
                 )),
@@ -126,6 +156,36 @@ impl Debug {
             };
         }
         None
+    }
+}
+
+/// Looks where the time goes, as long as the query says.
+async fn profile(take: &Take, query: &str) -> Response {
+    let seconds = query.split('&').find_map(|pair| pair.strip_prefix("seconds=")).unwrap_or_default();
+    // As upstream: what is no number of seconds is the usual one.
+    let length = match seconds.parse::<u64>() {
+        Ok(0) | Err(_) => LOOK,
+        Ok(seconds) => Duration::from_secs(seconds),
+    };
+    if length > LONGEST_LOOK {
+        return plain(
+            StatusCode::BAD_REQUEST,
+            format!("no profile is longer than {} seconds\n", LONGEST_LOOK.as_secs()),
+        );
+    }
+    match take(length).await {
+        Ok(zipped) => {
+            let mut response = answer(StatusCode::OK, "application/octet-stream", zipped);
+            let name = HeaderValue::from_static("attachment; filename=\"profile\"");
+            response.headers_mut().insert(http::header::CONTENT_DISPOSITION, name);
+            response
+        }
+        Err(why) => {
+            let mut response =
+                plain(StatusCode::INTERNAL_SERVER_ERROR, format!("Could not enable CPU profiling: {why}\n"));
+            response.headers_mut().insert(HeaderName::from_static("x-go-pprof"), HeaderValue::from_static("1"));
+            response
+        }
     }
 }
 
@@ -179,7 +239,8 @@ mod tests {
     use parking_lot::Mutex;
 
     async fn ask(debug: &Debug, method: Method, path: &str, body: &str) -> Option<(u16, String)> {
-        let response = debug.answer(&method, path, crate::full(body.to_owned())).await?;
+        let uri: Uri = path.parse().expect("a path");
+        let response = debug.answer(&method, &uri, crate::full(body.to_owned())).await?;
         let code = response.status().as_u16();
         let bytes = response.into_body().collect().await.expect("a body").to_bytes();
         Some((code, String::from_utf8(bytes.to_vec()).expect("text")))
@@ -210,6 +271,7 @@ mod tests {
         assert_eq!(*set.lock(), [4]);
         let code = async |debug: &Debug, path: &str| ask(debug, Method::GET, path, "").await.map(|(code, _)| code);
         assert_eq!(code(&debug, "/debug/pprof/profile").await, Some(501));
+        assert_eq!(code(&debug, "/debug/pprof/heap").await, Some(501));
         assert_eq!(code(&debug, "/debug/pprof/").await, Some(200));
         assert_eq!(code(&debug, "/debug/pprof").await, Some(302));
         assert_eq!(code(&debug, "/debug/flags").await, Some(200));
@@ -223,5 +285,32 @@ mod tests {
             assert_eq!(ask(&debug, Method::PUT, path, "1").await, None, "{path}");
         }
         assert_eq!(*set.lock(), [4]);
+    }
+
+    #[tokio::test]
+    async fn a_profile_is_taken_for_as_long_as_is_said() {
+        let take = |length: Duration| -> BoxFuture<'static, Result<Vec<u8>, String>> {
+            let told = if length == Duration::from_secs(7) {
+                Err("busy".to_owned())
+            } else {
+                Ok(length.as_secs().to_string().into())
+            };
+            Box::pin(std::future::ready(told))
+        };
+        let debug = Debug::none().with_profiling([]).with_profile(take);
+        for (query, code, text) in [
+            ("", 200, "30"),
+            ("?seconds=5&debug=1", 200, "5"),
+            ("?seconds=x", 200, "30"),
+            ("?seconds=0", 200, "30"),
+            ("?seconds=301", 400, "no profile is longer than 300 seconds\n"),
+            ("?seconds=7", 500, "Could not enable CPU profiling: busy\n"),
+        ] {
+            let got = ask(&debug, Method::GET, &format!("{PROFILE}{query}"), "").await;
+            assert_eq!(got, Some((code, text.to_owned())), "{query}");
+        }
+        assert_eq!(ask(&debug.clone().without_profiling(), Method::GET, PROFILE, "").await, None);
+        let (_, index) = ask(&debug, Method::GET, "/debug/pprof/", "").await.expect("an index");
+        assert!(index.contains("/debug/pprof/profile"));
     }
 }

@@ -110,6 +110,20 @@ pub fn holding<T: Send + 'static>(body: Body, thing: T) -> Body {
     .boxed_unsync()
 }
 
+/// How long a body is, where that is known before it has come.
+pub fn length(body: &Body) -> Option<u64> {
+    body.size_hint().exact()
+}
+
+/// The same body; `seen` hears of how many bytes there are in each of its frames.
+pub fn counting(body: Body, mut seen: impl FnMut(usize) + Send + 'static) -> Body {
+    body.map_frame(move |frame| {
+        seen(frame.data_ref().map_or(0, Bytes::len));
+        frame
+    })
+    .boxed_unsync()
+}
+
 /// The same answer, holding `thing` until its body has ended or its reader is gone; where it makes a
 /// WebSocket of the connection, until that ends.
 pub fn hold<T: Send + 'static>(response: Response, thing: T) -> Response {

@@ -16,8 +16,8 @@ const MUCH: usize = 64 * 1024;
 /// How long a connection may be silent.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// Both ways.
-    pub idle: Duration,
+    /// Both ways; `None`: for as long as both ends are there, which the kernel asks after.
+    pub idle: Option<Duration>,
     /// The one direction, once the other has ended: nobody half-closes a connection for long who still
     /// listens.
     pub half_closed: Duration,
@@ -25,7 +25,7 @@ pub struct Patience {
 
 impl Default for Patience {
     fn default() -> Self {
-        Self { idle: Duration::from_secs(4 * 3600), half_closed: Duration::from_secs(30) }
+        Self { idle: Some(Duration::from_secs(4 * 3600)), half_closed: Duration::from_secs(30) }
     }
 }
 
@@ -64,9 +64,15 @@ where
     let ((a_read, a_write), (b_read, b_write)) = (tokio::io::split(a), tokio::io::split(b));
     let (moved, over) = (Activity::default(), Notify::new());
     let both = futures::future::try_join(carry(a_read, b_write, &moved, &over), carry(b_read, a_write, &moved, &over));
+    let idle = async {
+        match patience.idle {
+            Some(long) => moved.silent(long, clock).await,
+            None => std::future::pending().await,
+        }
+    };
     let silent = async {
         tokio::select! {
-            () = moved.silent(patience.idle, clock) => {}
+            () = idle => {}
             () = over.notified() => moved.silent(patience.half_closed, clock).await,
         }
     };
@@ -130,10 +136,16 @@ mod tests {
     use tokio::io::{DuplexStream, duplex};
 
     fn spliced() -> (DuplexStream, DuplexStream, ManualClock, tokio::task::JoinHandle<io::Result<()>>) {
+        spliced_with(Patience::default())
+    }
+
+    fn spliced_with(
+        patience: Patience,
+    ) -> (DuplexStream, DuplexStream, ManualClock, tokio::task::JoinHandle<io::Result<()>>) {
         let ((near, a), (b, far)) = (duplex(1000), duplex(1000));
         let clock = ManualClock::new("2030-01-01T00:00:00Z".parse().expect("a time"));
         let shared: SharedClock = Arc::new(clock.clone());
-        let task = tokio::spawn(async move { run(a, b, Patience::default(), &shared).await });
+        let task = tokio::spawn(async move { run(a, b, patience, &shared).await });
         (near, far, clock, task)
     }
 
@@ -212,7 +224,7 @@ mod tests {
             while clock.next_timer().is_none() {
                 tokio::task::yield_now().await;
             }
-            clock.advance(Patience::default().idle - Duration::from_secs(1));
+            clock.advance(Duration::from_secs(4 * 3600 - 1));
             for _ in 0..100 {
                 tokio::task::yield_now().await;
             }
@@ -220,6 +232,18 @@ mod tests {
             near.write_all(b"x").await.expect("written");
             assert_eq!(far.read_u8().await.expect("it goes on"), b'x');
         }
+    }
+
+    #[tokio::test]
+    async fn without_a_bound_silence_ends_only_what_is_half_closed() {
+        let (mut near, mut far, clock, task) = spliced_with(Patience { idle: None, ..Patience::default() });
+        near.write_all(b"x").await.expect("written");
+        assert_eq!(far.read_u8().await.expect("it goes on"), b'x');
+        assert!(clock.next_timer().is_none(), "nobody waits for it to be silent");
+        near.shutdown().await.expect("ended");
+        assert_eq!(far.read(&mut [0]).await.expect("read"), 0);
+        pass(&clock, Duration::from_secs(31), &task).await;
+        assert_eq!(task.await.expect("ran").expect_err("too long").kind(), io::ErrorKind::TimedOut);
     }
 
     async fn pass(clock: &ManualClock, by: Duration, task: &tokio::task::JoinHandle<io::Result<()>>) {

@@ -4,12 +4,15 @@
 //! signed it, and whether it is still valid, is decided here, per request and by the injected clock.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use kinds::User;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use stdx::SharedClock;
+use stdx::metrics::hot::Hot;
+use stdx::metrics::{Registry, Type};
 use transport::serve::Peer;
 use transport::trust::Trust;
 use x509_parser::prelude::{FromDer, X509Certificate};
@@ -26,7 +29,27 @@ pub struct X509 {
     /// Signatures that were verified, by the digest of the chain and of whom was believed: only the
     /// dates are looked at again.
     known: Mutex<HashMap<[u8; 32], Known>>,
+    /// How long the certificates that came still had, in seconds.
+    lives: Arc<Hot>,
 }
+
+/// As upstream cuts that, in seconds.
+const LIVES: [f64; 14] = [
+    0.0,
+    1800.0,
+    3600.0,
+    7200.0,
+    21_600.0,
+    43_200.0,
+    86_400.0,
+    172_800.0,
+    345_600.0,
+    604_800.0,
+    2_592_000.0,
+    7_776_000.0,
+    15_552_000.0,
+    31_104_000.0,
+];
 
 #[derive(Clone)]
 struct Known {
@@ -38,7 +61,18 @@ struct Known {
 impl X509 {
     /// Believes whom `trust` believes at the time of each request.
     pub fn new(trust: Trust, clock: SharedClock) -> Self {
-        Self { trust, clock, known: Mutex::new(HashMap::new()) }
+        Self { trust, clock, known: Mutex::new(HashMap::new()), lives: Arc::new(Hot::new(&LIVES)) }
+    }
+
+    /// Shows how long the certificates of clients still have.
+    pub fn show(&self, registry: &Registry) {
+        let lives = self.lives.clone();
+        registry.collect(move |page| {
+            let name = "apiserver_client_certificate_expiration_seconds";
+            let help = "Distribution of the remaining lifetime on the certificate used to authenticate a request.";
+            page.family(name, Type::Histogram, help);
+            lives.render(page, name, &[]);
+        });
     }
 
     fn judge(&self, peer: &Peer) -> Verdict {
@@ -53,6 +87,7 @@ impl X509 {
         let digest: [u8; 32] = hash.finalize().into();
         let known = self.known.lock().get(&digest).cloned();
         if let Some(known) = known.filter(|k| (k.not_before..=k.not_after).contains(&now)) {
+            self.lives.observe((known.not_after - now) as f64);
             return Verdict::User(known.user);
         }
         let Some(time) = transport::tls::unix_time(&self.clock) else { return Verdict::Invalid };
@@ -61,6 +96,7 @@ impl X509 {
             return Verdict::Invalid;
         }
         let Some(found) = read(leaf) else { return Verdict::Invalid };
+        self.lives.observe((found.not_after - now) as f64);
         let mut known = self.known.lock();
         if known.len() >= REMEMBERED {
             known.clear();

@@ -4,9 +4,10 @@
 //! [`SERIES`] of them: what is beyond is counted without saying of which resource.
 
 pub mod admission;
+pub mod storage;
 pub mod watches;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -33,6 +34,9 @@ const BUCKETS: [f64; 23] = [
     45.0, 60.0,
 ];
 
+/// The upper ends of the sizes' buckets, in bytes.
+const SIZES: [u64; 7] = [1000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000];
+
 /// What is known of one label set.
 #[derive(Default)]
 struct Series {
@@ -43,6 +47,9 @@ struct Series {
     seconds: f64,
     /// Streams that go on.
     running: u64,
+    /// How many answers were of which size, and of how many bytes all were: of what is only read.
+    sizes: [u64; SIZES.len() + 1],
+    bytes: u64,
 }
 
 /// Counts requests. Clones share it.
@@ -51,6 +58,9 @@ pub struct Metrics {
     requests: Arc<Mutex<BTreeMap<String, Series>>>,
     pub admission: Arc<admission::Admission>,
     pub watches: watches::Watches,
+    pub storage: storage::Storage,
+    /// What was asked for that will go: group, version, resource and subresource.
+    deprecated: Arc<Mutex<BTreeSet<[String; 4]>>>,
     /// Of the components that run in this process beside the server: its page shows what they count, too.
     pub registry: Registry,
 }
@@ -63,19 +73,31 @@ pub struct Running {
     began: Instant,
     code: u16,
     is_stream: bool,
+    /// The size of the answer, where that is counted and known.
+    size: Option<u64>,
 }
 
 impl Metrics {
-    /// Of a server with those admission plugins.
-    pub fn new(plugins: impl Iterator<Item = &'static str>) -> Self {
-        Self { admission: Arc::new(admission::Admission::new(plugins)), ..Self::default() }
+    /// Of a server with those admission plugins, whose store is counted there.
+    pub fn new(plugins: impl Iterator<Item = &'static str>, storage: storage::Storage) -> Self {
+        let admission = Arc::new(admission::Admission::new(plugins));
+        Self { admission, storage, ..Self::default() }
+    }
+
+    /// Something was asked for that its kind says will go. There are as many as there are such kinds.
+    pub fn asked_for_deprecated(&self, info: &RequestInfo) {
+        let key = [&info.group, &info.version, &info.resource, &info.subresource];
+        let mut all = self.deprecated.lock();
+        if all.len() < SERIES && !all.iter().any(|known| known.iter().eq(key.iter().copied())) {
+            all.insert(key.map(ToString::to_string));
+        }
     }
 
     /// A request begins.
     pub fn begin(&self, server: &ApiServer, info: &RequestInfo, query: &Query, head: &http::request::Parts) -> Running {
         let labels = labels(server, info, query, head);
         let clock = server.clock.clone();
-        Running { metrics: self.clone(), began: clock.now(), clock, labels, code: 0, is_stream: false }
+        Running { metrics: self.clone(), began: clock.now(), clock, labels, code: 0, is_stream: false, size: None }
     }
 
     fn with(&self, labels: &str, change: impl FnOnce(&mut Series)) {
@@ -96,6 +118,36 @@ impl Running {
             self.metrics.with(&self.labels, |series| series.running += 1);
         }
     }
+
+    /// The answer is so large.
+    pub fn sized(&mut self, bytes: u64) {
+        self.size = Some(bytes);
+    }
+
+    /// Counts the size of an answer that comes in pieces, once it is over.
+    pub fn sizes(&self) -> Sizing {
+        Sizing { metrics: self.metrics.clone(), labels: self.labels.clone(), bytes: 0 }
+    }
+}
+
+/// The size of an answer as far as it has come; counted when this is dropped.
+pub struct Sizing {
+    metrics: Metrics,
+    labels: String,
+    bytes: u64,
+}
+
+impl Sizing {
+    /// So many bytes more have come.
+    pub fn more(&mut self, bytes: usize) {
+        self.bytes += bytes as u64;
+    }
+}
+
+impl Drop for Sizing {
+    fn drop(&mut self) {
+        self.metrics.with(&self.labels, |series| series.size(self.bytes));
+    }
 }
 
 impl Drop for Running {
@@ -105,6 +157,9 @@ impl Drop for Running {
         let took = self.clock.now().since(self.began);
         self.metrics.with(&self.labels, |series| {
             series.observe(code, took);
+            if let Some(bytes) = self.size {
+                series.size(bytes);
+            }
             if self.is_stream {
                 series.running = series.running.saturating_sub(1);
             }
@@ -118,6 +173,20 @@ impl Series {
         *self.codes.entry(code).or_default() += 1;
         self.buckets[BUCKETS.partition_point(|end| *end < seconds)] += 1;
         self.seconds += seconds;
+    }
+
+    fn size(&mut self, bytes: u64) {
+        self.sizes[SIZES.partition_point(|end| *end < bytes)] += 1;
+        self.bytes += bytes;
+    }
+
+    /// Adds what is known of another label set that is shown as this one.
+    fn add(&mut self, other: &Self) {
+        self.buckets.iter_mut().zip(&other.buckets).for_each(|(all, more)| *all += more);
+        other.codes.iter().for_each(|(code, count)| *self.codes.entry(*code).or_default() += count);
+        self.seconds += other.seconds;
+        self.sizes.iter_mut().zip(&other.sizes).for_each(|(all, more)| *all += more);
+        self.bytes += other.bytes;
     }
 }
 
@@ -211,6 +280,8 @@ pub fn respond(call: &Call) -> transport::Response {
     aggregation::unavailable::render(&mut out, server);
     let mut page = Page::new();
     objects(&mut page, server);
+    deprecated(&mut page, &server.metrics.deprecated.lock());
+    server.metrics.storage.render(&mut page, server.cachers.durable_store().size());
     server.metrics.admission.render(&mut page);
     server.metrics.watches.render(&mut page);
     process::build(&mut page, "kubernetes_build_info", &server.version);
@@ -234,6 +305,34 @@ fn objects(page: &mut Page, server: &ApiServer) {
     }
     for ((group, resource), count) in counts.iter().take(SERIES) {
         page.sample(name, &[("group", group), ("resource", resource)], *count as f64);
+    }
+    // As it was called before, with the group behind the resource.
+    let name = "apiserver_storage_objects";
+    page.family(name, Type::Gauge, "Number of stored objects split by kind; see apiserver_resource_objects.");
+    for ((group, resource), count) in counts.iter().take(SERIES) {
+        let resource = if group.is_empty() { resource.clone() } else { format!("{resource}.{group}") };
+        page.sample(name, &[("resource", resource.as_str())], *count as f64);
+    }
+}
+
+/// What was asked for that will go.
+fn deprecated(page: &mut Page, all: &BTreeSet<[String; 4]>) {
+    let name = "apiserver_requested_deprecated_apis";
+    let help = "Gauge of deprecated APIs that have been requested, broken out by API group, version, resource, \
+                subresource, and removed_release.";
+    if !all.is_empty() {
+        page.family(name, Type::Gauge, help);
+    }
+    for [group, version, resource, subresource] in all {
+        // Nothing here has a release in which it is removed.
+        let labels = [
+            ("group", group.as_str()),
+            ("removed_release", ""),
+            ("resource", resource),
+            ("subresource", subresource),
+            ("version", version),
+        ];
+        page.sample(name, &labels, 1.0);
     }
 }
 
@@ -261,15 +360,40 @@ fn render(out: &mut String, requests: &BTreeMap<String, Series>) {
     const SECONDS: &str = "apiserver_request_duration_seconds";
     head(out, SECONDS, "histogram", "How long requests took, in seconds.");
     for (labels, series) in requests {
-        let mut below = 0;
-        for (end, count) in BUCKETS.iter().zip(&series.buckets) {
-            below += count;
-            line(out, format_args!("{SECONDS}_bucket{{{labels},le=\"{end}\"}} {below}"));
+        histogram(out, SECONDS, labels, &BUCKETS, &series.buckets, series.seconds);
+    }
+    // Those that do not say whether it was a dry run.
+    let mut merged: BTreeMap<String, Series> = BTreeMap::new();
+    for (labels, series) in requests {
+        let labels = ["", "All", "invalid"]
+            .iter()
+            .fold(labels.clone(), |labels, run| labels.replace(&format!("dry_run=\"{run}\","), ""));
+        merged.entry(labels).or_default().add(series);
+    }
+    // Nobody else is waited for while a request is served: webhooks are called by nobody.
+    const OURS: &str = "apiserver_request_sli_duration_seconds";
+    head(out, OURS, "histogram", "How long requests took, not counting webhooks, in seconds.");
+    for (labels, series) in &merged {
+        histogram(out, OURS, labels, &BUCKETS, &series.buckets, series.seconds);
+    }
+    const ENDED: &str = "apiserver_request_terminations_total";
+    head(
+        out,
+        ENDED,
+        "counter",
+        "Requests that were ended before they were done, for they took too long or were too many.",
+    );
+    for (labels, series) in &merged {
+        // One that would disrupt too much is answered in order.
+        let is_eviction = labels.contains("subresource=\"eviction\"");
+        for (code, count) in series.codes.iter().filter(|(code, _)| **code == 504 || **code == 429 && !is_eviction) {
+            line(out, format_args!("{ENDED}{{code=\"{code}\",{labels}}} {count}"));
         }
-        let all: u64 = series.buckets.iter().sum();
-        line(out, format_args!("{SECONDS}_bucket{{{labels},le=\"+Inf\"}} {all}"));
-        line(out, format_args!("{SECONDS}_sum{{{labels}}} {}", series.seconds));
-        line(out, format_args!("{SECONDS}_count{{{labels}}} {all}"));
+    }
+    const BYTES: &str = "apiserver_response_sizes";
+    head(out, BYTES, "histogram", "Response size distribution in bytes, of what is read.");
+    for (labels, series) in merged.iter().filter(|(_, series)| series.sizes.iter().any(|count| *count > 0)) {
+        histogram(out, BYTES, labels, &SIZES, &series.sizes, series.bytes);
     }
     head(
         out,
@@ -282,6 +406,26 @@ fn render(out: &mut String, requests: &BTreeMap<String, Series>) {
             line(out, format_args!("apiserver_request_total{{code=\"{code}\",{labels}}} {count}"));
         }
     }
+}
+
+/// The samples of a histogram under labels that are written out already.
+fn histogram(
+    out: &mut String,
+    name: &str,
+    labels: &str,
+    ends: &[impl std::fmt::Display],
+    buckets: &[u64],
+    sum: impl std::fmt::Display,
+) {
+    let mut below = 0;
+    for (end, count) in ends.iter().zip(buckets) {
+        below += count;
+        line(out, format_args!("{name}_bucket{{{labels},le=\"{end}\"}} {below}"));
+    }
+    let all: u64 = buckets.iter().sum();
+    line(out, format_args!("{name}_bucket{{{labels},le=\"+Inf\"}} {all}"));
+    line(out, format_args!("{name}_sum{{{labels}}} {sum}"));
+    line(out, format_args!("{name}_count{{{labels}}} {all}"));
 }
 
 pub(crate) fn head(out: &mut String, name: &str, kind: &str, help: &str) {
@@ -304,10 +448,21 @@ mod tests {
         series.observe(200, Duration::from_millis(5));
         series.observe(200, Duration::from_millis(6));
         series.observe(404, Duration::from_secs(61));
+        series.size(1000);
+        series.size(1001);
         let labels = label_set(&Names { verb: "GET", resource: "pods", version: "v1", ..Names::default() });
         let mut out = String::new();
-        render(&mut out, &BTreeMap::from([(labels.clone(), series)]));
+        let dry =
+            label_set(&Names { verb: "GET", resource: "pods", version: "v1", dry_run: "All", ..Names::default() });
+        let mut other = Series::default();
+        other.observe(200, Duration::from_millis(5));
+        render(&mut out, &BTreeMap::from([(labels.clone(), series), (dry, other)]));
+        let merged = labels.replace("dry_run=\"\",", "");
         for wanted in [
+            format!("apiserver_request_sli_duration_seconds_count{{{merged}}} 4"),
+            format!("apiserver_response_sizes_bucket{{{merged},le=\"1000\"}} 1"),
+            format!("apiserver_response_sizes_bucket{{{merged},le=\"1000000000\"}} 2"),
+            format!("apiserver_response_sizes_sum{{{merged}}} 2001"),
             format!("apiserver_request_total{{code=\"200\",{labels}}} 2"),
             format!("apiserver_request_total{{code=\"404\",{labels}}} 1"),
             format!("apiserver_request_duration_seconds_bucket{{{labels},le=\"0.005\"}} 1"),

@@ -52,6 +52,7 @@ impl World<'_> {
             self.cluster.apply(&pod).await?;
         }
         self.cluster.kubectl(&["wait", "--for=condition=Ready", "pod/stays", "pod/dies", "--timeout=60s"]).await?;
+        checkpoint(self.cluster).await.context("a checkpoint")?;
         logs_are_followed(self.cluster, busybox).await.context("logs through rotations and a restart")?;
         for (fault, pod) in [
             (Fault::ClientVanishes, "stays"),
@@ -142,6 +143,24 @@ impl World<'_> {
         }
         Ok(all)
     }
+}
+
+/// Whether a container can be written to a file is for the runtime to say: containerd 1.6 cannot, and that is told
+/// in its words; a newer one gives the name of the file.
+async fn checkpoint(cluster: &Cluster) -> Result<()> {
+    let node = cluster.kubectl(&["get", "nodes", "-o", "jsonpath={.items[0].metadata.name}"]).await?;
+    let path = |container: &str| format!("/api/v1/nodes/{node}/proxy/checkpoint/default/stays/{container}");
+    let output = cluster.kubectl_output(&["create", "--raw", &path("says"), "--filename", "/dev/null"]).await?;
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    if output.status.success() {
+        ensure!(out.contains("checkpoint-stays_default-says-"), "{out}");
+    } else {
+        let why = "checkpointing of default/stays/says failed (rpc error: code = Unimplemented desc = ";
+        ensure!(err.contains(why), "{err}");
+    }
+    let missing = cluster.kubectl_fails(&["create", "--raw", &path("none"), "--filename", "/dev/null"]).await?;
+    ensure!(missing.contains("container none does not exist"), "{missing}");
+    Ok(())
 }
 
 /// Processes of this program that run in a container for a stream.

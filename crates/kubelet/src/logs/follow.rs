@@ -54,6 +54,8 @@ pub struct Reader {
     rest: Vec<u8>,
     /// The rest of a line that is too long is skipped.
     skipping: bool,
+    /// What was read last; without room while there is nothing to read: thousands may follow what is silent.
+    chunk: Vec<u8>,
 }
 
 /// What a step found.
@@ -99,6 +101,7 @@ impl Reader {
             printer: Printer::new(options.clone()),
             rest: Vec::new(),
             skipping: false,
+            chunk: Vec::new(),
         })
     }
 
@@ -107,15 +110,18 @@ impl Reader {
         if self.printer.is_full() {
             return Ok(Step::Full);
         }
-        let mut chunk = vec![0; CHUNK];
+        let mut chunk = std::mem::take(&mut self.chunk);
+        chunk.resize(CHUNK, 0);
         let wanted = self.left.map_or(CHUNK, |left| usize::try_from(left).unwrap_or(CHUNK).min(CHUNK));
         let size = self.file.read(&mut chunk[..wanted])?;
         if let Some(left) = &mut self.left {
             *left -= size as u64;
         }
         if size > 0 {
-            out.reserve(size);
+            // Where much is read, more follows in the same piece.
+            out.reserve(if size == CHUNK { 2 * CHUNK } else { size });
             self.take(&chunk[..size], out);
+            self.chunk = chunk;
             return Ok(if self.printer.is_full() { Step::Full } else { Step::More });
         }
         if !self.follow {

@@ -127,11 +127,16 @@ fn options(query: &[(String, String)], now: Timestamp) -> Result<(Options, bool)
         Some("Stderr") => Some(Stream::Stderr),
         Some(_) => return Err(Bad::Invalid),
     };
+    let tail = number("tailLines", 0)?;
+    // The last lines of one stream alone: nobody may ask for them, as upstream has it.
+    if tail.is_some() && stream.is_some() {
+        return Err(Bad::Invalid);
+    }
     let options = Options {
         follow: flag("follow"),
         timestamps: flag("timestamps"),
         since,
-        tail: number("tailLines", 0)?,
+        tail,
         limit: number("limitBytes", 1)?,
         stream,
     };
@@ -270,9 +275,10 @@ mod tests {
         let now: Timestamp = "2026-01-01T00:01:00Z".parse().expect("a time");
         let query = |text: &str| options(&crate::server::query(Some(text)), now);
         let (found, previous) =
-            query("follow=true&tailLines=5&previous=true&limitBytes=9&stream=Stderr&timestamps").expect("options");
+            query("follow=true&tailLines=5&previous=true&limitBytes=9&stream=All&timestamps").expect("options");
         assert!(found.follow && previous && found.timestamps);
-        assert_eq!((found.tail, found.limit, found.stream), (Some(5), Some(9), Some(Stream::Stderr)));
+        assert_eq!((found.tail, found.limit, found.stream), (Some(5), Some(9), None));
+        assert!(query("stream=Stderr").is_ok_and(|(o, _)| o.stream == Some(Stream::Stderr)));
         let (found, previous) = query("follow=false&previous=0&tailLines=0&sinceSeconds=60").expect("options");
         assert!(!found.follow && !previous);
         assert_eq!((found.tail, found.since), (Some(0), "2026-01-01T00:00:00Z".parse().ok()));
@@ -283,6 +289,7 @@ mod tests {
             ("sinceSeconds=0", Bad::Invalid),
             ("sinceSeconds=1&sinceTime=2026-01-01T00:00:00Z", Bad::Invalid),
             ("stream=x", Bad::Invalid),
+            ("stream=Stdout&tailLines=1", Bad::Invalid),
             ("tailLines=many", Bad::Unreadable),
             ("sinceTime=yesterday", Bad::Unreadable),
         ] {

@@ -177,7 +177,7 @@ impl Server {
                 return *response;
             }
         }
-        if let Some(response) = self.about.debug.answer(&request.method, request.uri.path(), body).await {
+        if let Some(response) = self.about.debug.answer(&request.method, &request.uri, body).await {
             return response;
         }
         let Some(route) = route else {

@@ -50,12 +50,12 @@ fn disabled(list: &[String]) -> Result<std::collections::BTreeSet<String>> {
 /// Runs the command.
 pub async fn run(args: KubeControllerManager, clock: SharedClock) -> Result<()> {
     let started = args.standalone.logging.start(FromFile::default(), &clock);
-    let client = args.standalone.client("kube-controller-manager", &clock)?;
+    let registry = serving::registry();
+    let client = args.standalone.counted("kube-controller-manager", &registry, &clock)?;
     let root_ca_pem = match &args.root_ca_file {
         Some(path) => std::fs::read_to_string(path).with_context(|| path.display().to_string())?,
         None => String::from_utf8(args.standalone.connection()?.ca_pem).context("the kubeconfig's authority")?,
     };
-    let registry = serving::registry();
     let options = controllers::Options {
         registry: registry.clone(),
         disabled: disabled(&args.controllers)?,

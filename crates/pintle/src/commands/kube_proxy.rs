@@ -256,8 +256,8 @@ pub async fn run(args: KubeProxy, clock: SharedClock) -> Result<()> {
     let started = args.logging.start(said, &clock);
     let profiling = args.profiling || file.enable_profiling;
     let standalone = Standalone { kubeconfig: told.kubeconfig, logging: args.logging.clone() };
-    let client = standalone.client("kube-proxy", &clock)?;
     let (registry, around) = (serving::registry(), Stage::new());
+    let client = standalone.counted("kube-proxy", &registry, &clock)?;
     let ranges: Vec<String> = told.cluster_cidrs.iter().map(ToString::to_string).collect();
     let shown = Shown {
         registry: registry.clone(),

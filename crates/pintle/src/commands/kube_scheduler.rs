@@ -25,9 +25,9 @@ pub struct KubeScheduler {
 /// Runs the command.
 pub async fn run(args: KubeScheduler, clock: SharedClock) -> Result<()> {
     let started = args.standalone.logging.start(FromFile::default(), &clock);
-    let client = args.standalone.client("kube-scheduler", &clock)?;
-    let leader = client.clone();
     let registry = serving::registry();
+    let client = args.standalone.counted("kube-scheduler", &registry, &clock)?;
+    let leader = client.clone();
     let config = json!({"componentconfig": {"leaderElection": {"leaderElect": args.election.leader_elect}}});
     let around = Stage::new();
     let shown = Shown { registry: registry.clone(), config, debug: args.secure.profiling.debug(&started) };

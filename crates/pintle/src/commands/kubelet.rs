@@ -155,9 +155,10 @@ pub async fn run(args: Kubelet, clock: SharedClock) -> Result<()> {
     }
     preflight::check_runtime(&options.runtime_endpoint, &clock).await?;
     let client = match &args.kubeconfig {
-        Some(kubeconfig) => Some(
-            Standalone { kubeconfig: kubeconfig.clone(), logging: args.logging.clone() }.client("kubelet", &clock)?,
-        ),
+        Some(kubeconfig) => {
+            let standalone = Standalone { kubeconfig: kubeconfig.clone(), logging: args.logging.clone() };
+            Some(standalone.counted("kubelet", &options.registry, &clock)?)
+        }
         None => None,
     };
     let component = |stage: Stage| {

@@ -10,6 +10,7 @@ use client::events::{Recorder, Reference, Source, Type};
 use client::kubeconfig::Connection;
 use client::lease::{Election, Times};
 use client::{Client, Key};
+use stdx::metrics::Registry;
 use stdx::shutdown::Stage;
 use stdx::{Rng, SharedClock};
 
@@ -51,6 +52,12 @@ impl Standalone {
     /// A client of the API server as the kubeconfig says.
     pub fn client(&self, name: &str, clock: &SharedClock) -> Result<Client> {
         Ok(Client::https(&self.connection()?, &format!("{name}/{VERSION}"), clock)?)
+    }
+
+    /// The same, whose requests are counted there.
+    pub fn counted(&self, name: &str, registry: &Registry, clock: &SharedClock) -> Result<Client> {
+        let host = self.connection()?.target()?.address;
+        Ok(self.client(name, clock)?.counted(registry, &host, clock))
     }
 
     /// Runs `component` until SIGTERM or SIGINT, then until it has ended (at most 20 s).

@@ -54,7 +54,7 @@ struct Family {
     labels: Vec<String>,
     /// The upper ends of a histogram's buckets.
     ends: Vec<f64>,
-    series: Mutex<BTreeMap<Vec<String>, Series>>,
+    series: Mutex<SeriesSet>,
     /// Label sets whose values are asked for.
     watched: Mutex<Vec<(Vec<String>, Watch)>>,
 }
@@ -67,16 +67,40 @@ struct Series {
     buckets: Vec<u64>,
 }
 
+/// Label sets in the order of their values, and what is known of each. A set that is there is found without
+/// making a text of what it is looked up by: it is, at every request.
+#[derive(Default)]
+struct SeriesSet(Vec<(Vec<String>, Series)>);
+
+impl SeriesSet {
+    /// Where a set of `count` values is, or would be; labels that are not said are empty.
+    fn find(&self, labels: &[&str], count: usize) -> Result<usize, usize> {
+        let wanted = || labels.iter().copied().chain(std::iter::repeat("")).take(count);
+        self.0.binary_search_by(|(values, _)| values.iter().map(String::as_str).cmp(wanted()))
+    }
+
+    fn get(&self, labels: &[&str], count: usize) -> Option<&Series> {
+        self.find(labels, count).ok().map(|at| &self.0[at].1)
+    }
+}
+
 impl Family {
     fn with(&self, labels: &[&str], change: impl FnOnce(&mut Series)) {
-        let mut series = self.series.lock();
-        let mut key: Vec<String> = labels.iter().map(|l| (*l).to_owned()).collect();
-        key.resize(self.labels.len(), String::new());
-        if series.len() >= SERIES && !series.contains_key(&key) {
-            key.iter_mut().for_each(String::clear);
+        let (mut series, count) = (self.series.lock(), self.labels.len());
+        let mut place = series.find(labels, count);
+        let mut labels = labels;
+        if place.is_err() && series.0.len() >= SERIES {
+            labels = &[];
+            place = series.find(labels, count);
         }
-        let buckets = if self.kind == Type::Histogram { self.ends.len() + 1 } else { 0 };
-        change(series.entry(key).or_insert_with(|| Series { value: 0.0, buckets: vec![0; buckets] }));
+        let at = place.unwrap_or_else(|at| {
+            let mut values: Vec<String> = labels.iter().take(count).map(|label| (*label).to_owned()).collect();
+            values.resize(count, String::new());
+            let buckets = if self.kind == Type::Histogram { self.ends.len() + 1 } else { 0 };
+            series.0.insert(at, (values, Series { value: 0.0, buckets: vec![0; buckets] }));
+            at
+        });
+        change(&mut series.0[at].1);
     }
 
     /// Asks for a value whenever a page is written. At the bound nothing more is asked for.
@@ -89,7 +113,7 @@ impl Family {
     }
 
     fn render(&self, page: &mut Page) {
-        let mut told = self.series.lock().clone();
+        let mut told: BTreeMap<Vec<String>, Series> = self.series.lock().0.iter().cloned().collect();
         for (labels, value) in &*self.watched.lock() {
             if let Some(value) = value() {
                 told.entry(labels.clone()).or_default().value += value;
@@ -116,7 +140,7 @@ impl Family {
         let wanted: Option<Vec<(usize, &str)>> = labels.iter().map(|(l, value)| Some((at(l)?, *value))).collect();
         let Some(wanted) = wanted else { return };
         let is_meant = |values: &[String]| wanted.iter().all(|(at, value)| values.get(*at).is_some_and(|v| v == value));
-        self.series.lock().retain(|values, _| !is_meant(values));
+        self.series.lock().0.retain(|(values, _)| !is_meant(values));
     }
 }
 
@@ -214,8 +238,7 @@ impl Counter {
 
     /// What was counted so far.
     pub fn value(&self, labels: &[&str]) -> f64 {
-        let key: Vec<String> = labels.iter().map(|l| (*l).to_owned()).collect();
-        self.0.series.lock().get(&key).map_or(0.0, |series| series.value)
+        self.0.series.lock().get(labels, self.0.labels.len()).map_or(0.0, |series| series.value)
     }
 }
 
@@ -271,8 +294,8 @@ impl Histogram {
 
     /// How many amounts were seen.
     pub fn count(&self, labels: &[&str]) -> u64 {
-        let key: Vec<String> = labels.iter().map(|l| (*l).to_owned()).collect();
-        self.0.series.lock().get(&key).map_or(0, |series| series.buckets.iter().sum())
+        let series = self.0.series.lock();
+        series.get(labels, self.0.labels.len()).map_or(0, |series| series.buckets.iter().sum())
     }
 }
 
@@ -315,7 +338,7 @@ mod tests {
         let registry = Registry::default();
         let counter = registry.counter("c_total", "C.", &["a", "b"]);
         (0..SERIES + 10).for_each(|n| counter.inc(&[&n.to_string(), "x"]));
-        assert_eq!(counter.0.series.lock().len(), SERIES + 1);
+        assert_eq!(counter.0.series.lock().0.len(), SERIES + 1);
         assert_eq!(counter.value(&["", ""]), 10.0);
         // Those that are known go on.
         counter.inc(&["3", "x"]);

@@ -9,11 +9,12 @@
 //! ```
 
 pub mod front_proxy;
+mod links;
 pub mod pod_stream;
 pub mod proxy;
 
 use http::header::{AUTHORIZATION, CONNECTION, CONTENT_LENGTH, HOST, HeaderName, LOCATION, TRANSFER_ENCODING, UPGRADE};
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderValue, Method};
 use kinds::User;
 use machinery::status::{self, Status};
 use transport::once::{self, Secure};
@@ -145,10 +146,13 @@ pub async fn pass(call: &Call, to: Destination<'_>) -> status::Result<Response> 
     if let Some(spliced) = takeover.and_then(|takeover| once::upgraded(takeover, &mut response)) {
         let (slot, stopped) = (call.slot.lock().take(), call.server.stopped());
         let clock = call.server.clock.clone();
+        // How long a stream may be silent is for who serves it to say: a kubelet, by its own setting. Here it ends
+        // with either of its ends, also with one whose host has vanished.
+        let patience = Patience { idle: None, ..Patience::default() };
         call.server.stage().spawn(async move {
             tokio::select! {
                 () = stopped => {}
-                () = spliced.run(Patience::default(), &clock) => {}
+                () = spliced.run(patience, &clock) => {}
             }
             drop(slot);
         });
@@ -157,7 +161,11 @@ pub async fn pass(call: &Call, to: Destination<'_>) -> status::Result<Response> 
     if response.status() == http::StatusCode::SWITCHING_PROTOCOLS {
         return Err(Status::new(500, "", "the server switched protocols without being asked to"));
     }
-    Ok(returned(response, to.prefix.as_deref().map(|prefix| (prefix, to.address.as_str()))))
+    let place = to.prefix.map(|prefix| links::Place {
+        prefix,
+        hosts: [Some(to.address), call.header(HOST).map(str::to_owned)].into_iter().flatten().collect(),
+    });
+    Ok(returned(response, &call.method, place.as_ref()))
 }
 
 /// The 101 as the client gets it.
@@ -169,8 +177,8 @@ fn switched(response: Response) -> Response {
     answer
 }
 
-/// Any other answer: without what is about the connection, and with redirections that lead here.
-fn returned(mut response: Response, place: Option<(&str, &str)>) -> Response {
+/// Any other answer: without what is about the connection, and with redirections and links that lead here.
+fn returned(mut response: Response, method: &Method, place: Option<&links::Place>) -> Response {
     let headers = response.headers_mut();
     for name in HOP {
         headers.remove(*name);
@@ -180,28 +188,12 @@ fn returned(mut response: Response, place: Option<(&str, &str)>) -> Response {
     for name in foreign {
         headers.remove(name);
     }
-    if let Some((prefix, address)) = place {
-        let moved = headers.get(LOCATION).and_then(|to| to.to_str().ok()).and_then(|to| relocated(to, prefix, address));
-        if let Some(to) = moved.and_then(|to| HeaderValue::from_str(&to).ok()) {
-            headers.insert(LOCATION, to);
-        }
+    let Some(place) = place else { return response };
+    let moved = headers.get(LOCATION).and_then(|to| to.to_str().ok()).and_then(|to| place.lead(to));
+    if let Some(to) = moved.and_then(|to| HeaderValue::from_str(&to).ok()) {
+        headers.insert(LOCATION, to);
     }
-    response
-}
-
-/// A path of the destination, or a whole URL of it, as a path of this server.
-fn relocated(to: &str, prefix: &str, address: &str) -> Option<String> {
-    let whole = |to: &str| {
-        let rest = to.strip_prefix("http://").or_else(|| to.strip_prefix("https://")).unwrap_or(to);
-        let rest = if rest.len() < to.len() { Some(rest) } else { to.strip_prefix("//") }?;
-        let (authority, _) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
-        let plain = address.strip_suffix(":80").or_else(|| address.strip_suffix(":443"));
-        let own = authority == address || Some(authority) == plain;
-        own.then(|| rest[authority.len()..].to_owned())
-    };
-    let path = if to.starts_with('/') && !to.starts_with("//") { to.to_owned() } else { whole(to)? };
-    let path = if path.starts_with('/') { path } else { format!("/{path}") };
-    Some(format!("{}{path}", prefix.trim_end_matches('/')))
+    links::rewritten(response, method, place)
 }
 
 #[cfg(test)]
@@ -234,23 +226,5 @@ mod tests {
         ] {
             assert_eq!(is_upgrade(&headers(pairs)), want, "{pairs:?}");
         }
-    }
-
-    #[test]
-    fn redirections_within_lead_here() {
-        for (to, want) in [
-            ("/x?y=1", Some("/api/v1/p/proxy/x?y=1")),
-            ("//elsewhere/x", None),
-            ("http://elsewhere/x", None),
-            ("x", None),
-            ("http://10.9.9.9:8080/login?next=%2F", Some("/api/v1/p/proxy/login?next=%2F")),
-            ("https://10.9.9.9:8080", Some("/api/v1/p/proxy/")),
-            ("//10.9.9.9:8080?x", Some("/api/v1/p/proxy/?x")),
-            ("http://10.9.9.9:80801/", None),
-            ("http://10.9.9.9:8080@elsewhere/", None),
-        ] {
-            assert_eq!(relocated(to, "/api/v1/p/proxy/", "10.9.9.9:8080").as_deref(), want, "{to}");
-        }
-        assert_eq!(relocated("http://10.9.9.9/a", "/p", "10.9.9.9:80").as_deref(), Some("/p/a"));
     }
 }

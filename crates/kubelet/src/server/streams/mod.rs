@@ -254,7 +254,7 @@ async fn pass_on(server: &Server, request: &Parts, takeover: Takeover, url: &str
     let mut answered = runtime::ask(url, asked, &server.clock).await?;
     let spliced = once::upgraded(&takeover, &mut answered)
         .ok_or_else(|| Refused::internal("the runtime has switched protocols, but not the connection"))?;
-    let (clock, patience) = (server.clock.clone(), Patience { idle: server.stream_idle, ..Patience::default() });
+    let (clock, patience) = (server.clock.clone(), Patience { idle: Some(server.stream_idle), ..Patience::default() });
     server.stage.run(async move { spliced.run(patience, &clock).await });
     let mut response = Response::new(transport::empty());
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;

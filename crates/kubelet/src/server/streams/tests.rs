@@ -395,15 +395,18 @@ async fn who_reads_slowly_slows_down_its_own_process_alone() {
     let mut slow = world.socket(EXEC, "v5.channel.k8s.io").await;
     let clock = world.bench.server.clock.clone();
     let mut before = 0;
-    loop {
-        let now = FLOODED.load(Ordering::Relaxed);
-        assert!(now < HELD, "{now} bytes are held for one who reads nothing");
-        if now > 0 && now == before {
-            break;
+    let stands_still = async {
+        loop {
+            let now = FLOODED.load(Ordering::Relaxed);
+            assert!(now < HELD, "{now} bytes are held for one who reads nothing");
+            if now > 0 && now == before {
+                break;
+            }
+            before = now;
+            clock.sleep(Duration::from_millis(100)).await;
         }
-        before = now;
-        clock.sleep(Duration::from_millis(100)).await;
-    }
+    };
+    clock.timeout(Duration::from_secs(60), stands_still).await.expect("it stands still");
     // Another client has what it asks for, and the slow one the rest when it reads again.
     let mut quick = world.socket(EXEC, "v5.channel.k8s.io").await;
     for socket in [&mut quick, &mut slow] {

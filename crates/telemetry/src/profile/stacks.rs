@@ -1,0 +1,209 @@
+//! What was seen, and how often: the stacks of a profile, and the files that their addresses are in.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+
+use framehop::{CacheNative, ExplicitModuleSectionInfo, FrameAddress, Module, Unwinder, UnwinderNative};
+
+use super::elf::{self, Elf, Mapped};
+use super::format::{Location, Mapping, Profile, Sample, ValueType};
+
+/// Stacks that are told apart; of those beyond it is only said how many there were.
+const STACKS: usize = 50_000;
+/// As deep as a stack is told.
+const DEEPEST: usize = 256;
+
+/// A file in memory, and which build of it that is.
+struct Known {
+    mapped: Mapped,
+    build_id: String,
+}
+
+/// The registers that a stack is unwound from.
+#[derive(Clone, Copy, Debug)]
+pub struct Registers {
+    pub ip: u64,
+    pub sp: u64,
+    /// The frame's.
+    pub fp: u64,
+    /// Where to return to, on processors that keep it in a register.
+    #[cfg_attr(not(target_arch = "aarch64"), allow(dead_code, reason = "the stack has it"))]
+    pub lr: u64,
+}
+
+impl Registers {
+    #[cfg(target_arch = "x86_64")]
+    fn unwound(self) -> framehop::UnwindRegsNative {
+        framehop::UnwindRegsNative::new(self.ip, self.sp, self.fp)
+    }
+
+    #[cfg(target_arch = "aarch64")]
+    fn unwound(self) -> framehop::UnwindRegsNative {
+        framehop::UnwindRegsNative::new(self.lr, self.sp, self.fp)
+    }
+}
+
+/// Stacks, each as often as it was seen.
+pub struct Stacks {
+    files: Vec<Known>,
+    unwinder: UnwinderNative<Vec<u8>, framehop::MayAllocateDuringUnwind>,
+    cache: CacheNative<framehop::MayAllocateDuringUnwind>,
+    seen: HashMap<Vec<u64>, i64>,
+    /// How many were beyond the bound.
+    beyond: i64,
+}
+
+impl Stacks {
+    /// Of the process with these maps.
+    pub fn of(maps: &str) -> Self {
+        let (mut files, mut unwinder) = (Vec::new(), UnwinderNative::new());
+        for mapped in elf::mapped(maps) {
+            let elf = File::open(&mapped.path).ok().and_then(|file| Elf::read(&file)).unwrap_or_default();
+            let build_id = elf.build_id.clone();
+            if let Some(bias) = elf.bias(mapped.addresses.start, mapped.offset) {
+                unwinder.add_module(module(elf, &mapped, bias));
+            }
+            files.push(Known { mapped, build_id });
+        }
+        Self { files, unwinder, cache: CacheNative::new(), seen: HashMap::new(), beyond: 0 }
+    }
+
+    /// One more, as its registers and a copy of the stack from its top tell.
+    pub fn add(&mut self, registers: Registers, stack: &[u8]) {
+        let mut read = |address: u64| {
+            let from = address.checked_sub(registers.sp).and_then(|from| usize::try_from(from).ok()).ok_or(())?;
+            let word = from.checked_add(8).and_then(|to| stack.get(from..to)).ok_or(())?;
+            word.try_into().map(u64::from_le_bytes).map_err(|_| ())
+        };
+        let mut frames = self.unwinder.iter_frames(registers.ip, registers.unwound(), &mut self.cache, &mut read);
+        let mut found = Vec::new();
+        // One whose end is not in the copy is told as far as it goes.
+        while let Ok(Some(frame)) = frames.next() {
+            found.push(FrameAddress::address_for_lookup(frame));
+            if found.len() == DEEPEST {
+                break;
+            }
+        }
+        if self.seen.len() >= STACKS && !self.seen.contains_key(&found) {
+            self.beyond += 1;
+            return;
+        }
+        *self.seen.entry(found).or_default() += 1;
+    }
+
+    /// The profile of them all: each stands for `period` nanoseconds.
+    pub fn profile(self, period: i64, comment: &str) -> Profile {
+        let mut texts = Texts::default();
+        let kind =
+            |texts: &mut Texts, name: &str, unit: &str| ValueType { r#type: texts.at(name), unit: texts.at(unit) };
+        let (samples, cpu) = (kind(&mut texts, "samples", "count"), kind(&mut texts, "cpu", "nanoseconds"));
+        let mut mapping: Vec<Mapping> = Vec::new();
+        for (id, Known { mapped, build_id }) in (1..).zip(&self.files) {
+            mapping.push(Mapping {
+                id,
+                memory_start: mapped.addresses.start,
+                memory_limit: mapped.addresses.end,
+                file_offset: mapped.offset,
+                filename: texts.at(&mapped.path),
+                build_id: texts.at(build_id),
+            });
+        }
+        let mut locations: BTreeMap<u64, Location> = BTreeMap::new();
+        let mut sample = Vec::with_capacity(self.seen.len());
+        for (stack, count) in self.seen {
+            let mut location_id = Vec::with_capacity(stack.len());
+            for address in stack {
+                let id = locations.len() as u64 + 1;
+                let of = mapping.iter().find(|m| (m.memory_start..m.memory_limit).contains(&address));
+                let new = || Location { id, mapping_id: of.map_or(0, |m| m.id), address };
+                location_id.push(locations.entry(address).or_insert_with(new).id);
+            }
+            sample.push(Sample { location_id, value: vec![count, count.saturating_mul(period)] });
+        }
+        let mut comments = vec![texts.at(comment)];
+        if self.beyond > 0 {
+            comments.push(texts.at(&format!("{} samples are not told: there were too many stacks", self.beyond)));
+        }
+        let mut location: Vec<Location> = locations.into_values().collect();
+        location.sort_by_key(|location| location.id);
+        Profile {
+            sample_type: vec![samples, cpu],
+            sample,
+            mapping,
+            location,
+            string_table: texts.0,
+            time_nanos: 0,
+            duration_nanos: 0,
+            period_type: Some(cpu),
+            period,
+            comment: comments,
+        }
+    }
+}
+
+fn module(elf: Elf, mapped: &Mapped, bias: u64) -> Module<Vec<u8>> {
+    let sections = ExplicitModuleSectionInfo {
+        base_svma: 0,
+        text_svma: elf.text,
+        got_svma: elf.got,
+        eh_frame_svma: elf.eh_frame.as_ref().map(|section| section.addresses.clone()),
+        eh_frame: elf.eh_frame.map(|section| section.bytes),
+        eh_frame_hdr_svma: elf.eh_frame_hdr.as_ref().map(|section| section.addresses.clone()),
+        eh_frame_hdr: elf.eh_frame_hdr.map(|section| section.bytes),
+        ..ExplicitModuleSectionInfo::default()
+    };
+    Module::new(mapped.path.clone(), mapped.addresses.clone(), bias, sections)
+}
+
+/// Texts, each once; the first is empty.
+struct Texts(Vec<String>);
+
+impl Default for Texts {
+    fn default() -> Self {
+        Self(vec![String::new()])
+    }
+}
+
+impl Texts {
+    fn at(&mut self, text: &str) -> i64 {
+        let at = self.0.iter().position(|known| known == text).unwrap_or_else(|| {
+            self.0.push(text.to_owned());
+            self.0.len() - 1
+        });
+        i64::try_from(at).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stacks_are_counted_and_their_addresses_stand_once() {
+        let mut stacks = Stacks::of("1000-2000 r-xp 00000000 00:00 0 /none\n");
+        let at = |ip| Registers { ip, sp: 0, fp: 0, lr: 0 };
+        [0x1500, 0x1500, 0x9000].iter().for_each(|ip| stacks.add(at(*ip), &[]));
+        let mut profile = stacks.profile(10, "a word");
+        profile.sample.sort_by(|a, b| b.value.cmp(&a.value));
+        let told: Vec<&[i64]> = profile.sample.iter().map(|sample| sample.value.as_slice()).collect();
+        assert_eq!(told, [[2, 20], [1, 10]]);
+        let place = |sample: usize| {
+            let id = profile.sample[sample].location_id[0];
+            profile.location.iter().find(|l| l.id == id).map(|l| (l.address, l.mapping_id))
+        };
+        assert_eq!((place(0), place(1)), (Some((0x1500, 1)), Some((0x9000, 0))));
+        assert!(profile.string_table.starts_with(&[String::new()]) && profile.string_table.contains(&"a word".into()));
+        assert_eq!(profile.string_table.iter().filter(|text| text.is_empty()).count(), 1);
+    }
+
+    #[test]
+    fn there_are_not_too_many_stacks() {
+        let mut stacks = Stacks::of("");
+        for ip in 0..STACKS as u64 + 7 {
+            stacks.add(Registers { ip: ip + 1, sp: 0, fp: 0, lr: 0 }, &[]);
+        }
+        assert_eq!((stacks.seen.len(), stacks.beyond), (STACKS, 7));
+        let profile = stacks.profile(1, "");
+        assert!(profile.string_table.iter().any(|text| text.starts_with("7 samples are not told")));
+    }
+}
