@@ -5,6 +5,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::IpAddr;
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::Stdio;
 
@@ -16,6 +17,7 @@ use host::process::{self, ProcessId};
 use ipnet::IpNet;
 use kubelet::image::collect::Policy;
 use kubelet::node::thresholds::Bounds;
+use rustix::process::Signal;
 use stdx::SharedClock;
 
 use crate::cluster::run::Cluster;
@@ -187,7 +189,8 @@ fn in_background(args: &Up) -> Result<()> {
         let _ = writeln!(std::io::stdout(), "{line}");
     }
     let status = child.wait()?;
-    if status.success() {
+    // Told before it could hear that, it has begun nothing: it hears before it looks at the host.
+    if status.success() || status.signal() == Some(Signal::TERM.as_raw()) {
         bail!("the cluster was told to stop before it was ready");
     }
     let text = std::fs::read_to_string(&log_path).unwrap_or_default();
