@@ -131,6 +131,8 @@ mod tests {
         let files: Vec<PathBuf> = sources("crates/apiserver/src")
             .into_iter()
             .filter(|p| !p.components().any(|c| c.as_os_str() == "registry"))
+            // It stands around the store and counts what goes by.
+            .filter(|p| !p.ends_with("metrics/storage.rs"))
             .collect();
         assert_eq!(found(&files, &["Op::Put", "Op::Delete"]), [""; 0]);
     }

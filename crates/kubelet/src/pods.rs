@@ -235,6 +235,15 @@ impl Pods {
 
     /// Removes the containers and logs of pods that have ended. Returns when they are gone.
     pub(crate) async fn give_back(&self) {
+        // What a kubelet that has just started has not looked at yet may be there as well as not.
+        let views: Vec<_> = {
+            let handles = self.handles.lock();
+            handles.values().filter(|handle| handle.pod.has_ended()).map(|handle| handle.view.clone()).collect()
+        };
+        for mut view in views {
+            // An error: its worker is gone, and the pod with it.
+            let _ = view.wait_for(|view| view.looked && has_ended(view)).await;
+        }
         let mut ended = Vec::new();
         for (uid, handle) in self.handles.lock().iter() {
             let view = handle.view.borrow();
