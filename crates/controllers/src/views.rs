@@ -295,6 +295,14 @@ pub(crate) struct Ingress {
     pub ip: String,
     pub hostname: String,
     pub ip_mode: Option<String>,
+    pub ports: Vec<PortStatus>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(crate) struct PortStatus {
+    pub port: i32,
+    pub protocol: String,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -7,7 +7,10 @@
 //! ```
 //!
 //! Ours are Services without a class and those of class [`CLASS`]. Of others it is said that they wait for
-//! somebody else.
+//! somebody else. What one has another cannot have, so one pass plans for all and writes what differs.
+//!
+//! The status tells the ports with each address: they are what was looked at before it was given, and what a
+//! Service keeps against who comes later. No finalizer is set: a Service that is gone has nothing to take back.
 
 mod plan;
 
@@ -28,12 +31,13 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::context::Context;
-use crate::views::{BareView, Ingress, NodeView, ServiceView};
+use crate::views::{BareView, Ingress, NodeView, PortStatus, ServiceView};
 use crate::writer::{Writer, revision};
 use plan::{Family, Given, Node, Port, Reserved, Wanting};
 
 /// The class of Services that say they want what this controller gives.
 const CLASS: &str = "pintle.dev/node-addresses";
+/// Earlier versions set it.
 const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 /// Nodes with this label carry none.
 const EXCLUDED: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
@@ -67,12 +71,29 @@ struct Controller {
     resource: Resource,
     waits: Publisher,
     listening: Option<Listening>,
-    /// What was last told of Services that have nothing, so that it is told once.
-    told: Mutex<BTreeMap<Key, String>>,
+    /// What was last said of each Service.
+    said: Mutex<BTreeMap<Key, Said>>,
+}
+
+/// What was said of a Service.
+#[derive(Clone, Debug)]
+struct Said {
+    about: Reference,
+    what: What,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum What {
+    /// It has addresses.
+    Has,
+    /// Why it has none.
+    Lacks(String),
+    /// It waits for another provider, or has what that one gave.
+    Others,
 }
 
 pub(crate) fn start(context: &Context) {
-    let queue = Queue::<Key>::new(context.clock.clone());
+    let queue = Queue::<()>::new(context.clock.clone());
     let controller = Arc::new(Controller {
         services: context.services(),
         nodes: context.nodes(),
@@ -81,7 +102,7 @@ pub(crate) fn start(context: &Context) {
         resource: Resource::of::<Service>(),
         waits: context.waits(),
         listening: context.options.listening.clone(),
-        told: Mutex::default(),
+        said: Mutex::default(),
     });
     let (own, keys) = (controller.clone(), queue.clone());
     controller.services.subscribe(move |change| own.service_changed(change, &keys));
@@ -90,9 +111,7 @@ pub(crate) fn start(context: &Context) {
         let seen = |node: &Cached<NodeView>| (eligible(node), node_of(node));
         let is_same = matches!(change, Change::Applied { old: Some(old), new } if !Arc::ptr_eq(old, new) && seen(old) == seen(new));
         if !is_same {
-            for key in own.ours() {
-                keys.add_caused(key, own.nodes.cause(change.object()));
-            }
+            keys.add_caused((), own.nodes.cause(change.object()));
         }
     });
     let (own, keys) = (controller.clone(), queue.clone());
@@ -103,9 +122,7 @@ pub(crate) fn start(context: &Context) {
         let is_api = key == Key::new("default", "kubernetes");
         let matters = |s: &Cached<ServiceView>| is_ours(&s.view) && is_local(&s.view);
         if is_api || own.services.get(&key).is_some_and(|s| matters(&s)) {
-            for key in own.ours() {
-                keys.add_caused(key, own.slices.cause(slice));
-            }
+            keys.add_caused((), own.slices.cause(slice));
         }
     });
     let own = controller.clone();
@@ -186,6 +203,28 @@ fn node_ports(service: &ServiceView) -> impl Iterator<Item = Port> + '_ {
     ports.chain([check]).filter_map(|(p, n)| Some((p, u16::try_from(n).ok().filter(|n| *n > 0)?)))
 }
 
+/// What a Service has, and which ports were looked at before it was given.
+fn had(service: &ServiceView) -> BTreeMap<IpAddr, BTreeSet<Port>> {
+    let of = |i: &Ingress| {
+        let ports = i.ports.iter().filter_map(|p| Some((p.protocol.clone(), u16::try_from(p.port).ok()?)));
+        Some((i.ip.parse().ok()?, ports.collect()))
+    };
+    service.status.load_balancer.ingress.iter().filter_map(of).collect()
+}
+
+/// What the status says of what was given.
+fn shown(given: &Given, ports: &[Port]) -> Vec<Ingress> {
+    let ports: Vec<PortStatus> =
+        ports.iter().map(|(protocol, port)| PortStatus { port: (*port).into(), protocol: protocol.clone() }).collect();
+    let of = |ip: &IpAddr| Ingress {
+        ip: ip.to_string(),
+        ip_mode: Some("VIP".into()),
+        ports: ports.clone(),
+        ..Ingress::default()
+    };
+    given.addresses.iter().map(of).collect()
+}
+
 /// What of a Service decides about itself and others.
 fn facts(service: &Cached<ServiceView>) -> impl PartialEq {
     let view = &service.view;
@@ -195,29 +234,14 @@ fn facts(service: &Cached<ServiceView>) -> impl PartialEq {
 }
 
 impl Controller {
-    /// The Services that may get something.
-    fn ours(&self) -> Vec<Key> {
-        self.services.list().iter().filter(|s| is_ours(&s.view)).map(|s| s.meta.key()).collect()
-    }
-
-    fn service_changed(&self, change: &Change<ServiceView>, keys: &Queue<Key>) {
+    fn service_changed(&self, change: &Change<ServiceView>, keys: &Queue<()>) {
         let service = change.object();
-        let cause = || self.services.cause(service);
-        if let Change::Deleted(_) = change {
-            self.waits.withdraw(&Reference::of(&self.resource, &service.meta), WAIT);
-            self.told.lock().remove(&service.meta.key());
-        }
-        let concerns = |s: &Cached<ServiceView>| wants(&s.view) || s.meta.has_finalizer(FINALIZER);
-        if concerns(service) || change.old().is_some_and(|old| concerns(old)) {
-            keys.add_caused(service.meta.key(), cause());
-        }
         let is_same = matches!(change, Change::Applied { old: Some(old), new } if !Arc::ptr_eq(old, new) && facts(old) == facts(new));
-        let has_ports = |s: &Cached<ServiceView>| is_ours(&s.view) || node_ports(&s.view).next().is_some();
-        // What one has, or lets go of, another cannot have, or may get.
-        if !is_same && (has_ports(service) || change.old().is_some_and(|old| has_ports(old))) {
-            for key in self.ours() {
-                keys.add_caused(key, cause());
-            }
+        let concerns = |s: &Cached<ServiceView>| {
+            wants(&s.view) || s.meta.has_finalizer(FINALIZER) || (!is_same && node_ports(&s.view).next().is_some())
+        };
+        if concerns(service) || change.old().is_some_and(|old| concerns(old)) {
+            keys.add_caused((), self.services.cause(service));
         }
     }
 
@@ -234,7 +258,7 @@ impl Controller {
             families,
             ports: ports(view),
             only: is_local(view).then(|| self.nodes_of(&key)),
-            has: view.status.load_balancer.ingress.iter().filter_map(|i| i.ip.parse().ok()).collect(),
+            has: had(view),
             key,
         }
     }
@@ -255,8 +279,7 @@ impl Controller {
         all.filter(ready).filter_map(|e| e.node_name).collect()
     }
 
-    fn plan(&self) -> BTreeMap<Key, Given> {
-        let services = self.services.list();
+    fn plan(&self, services: &[Arc<Cached<ServiceView>>]) -> BTreeMap<Key, Given> {
         let wanting = services.iter().filter(|s| is_ours(&s.view) && !s.meta.is_deleting());
         let mut nodes: Vec<Node> =
             self.nodes.list().iter().filter(|node| eligible(node)).map(|node| node_of(node)).collect();
@@ -272,7 +295,7 @@ impl Controller {
                 slice.endpoints.iter().flatten().flat_map(|e| &e.addresses).filter_map(|a| a.parse::<IpAddr>().ok());
             reserved.api.extend(addresses.flat_map(|a| ports.iter().map(move |p| (a, *p))));
         }
-        for service in &services {
+        for service in services {
             reserved.node_ports.extend(node_ports(&service.view).map(|port| (port, service.meta.key())));
         }
         plan::plan(wanting.map(|s| self.wanting(s)).collect(), &nodes, &reserved)
@@ -288,92 +311,134 @@ impl Controller {
         Ok(())
     }
 
-    /// Takes back what was given.
-    async fn clean(&self, service: &Cached<ServiceView>, about: &Reference, pass: &Pass) -> Result<()> {
-        self.writer.event_about(about, Type::Normal, "DeletingLoadBalancer", "Deleting load balancer");
-        let finalizers: Vec<&String> = service.meta.finalizers.iter().filter(|f| *f != FINALIZER).collect();
-        let metadata = json!({"finalizers": finalizers, "resourceVersion": service.meta.revision.to_string()});
-        let mut patch = json!({"metadata": metadata});
-        if !service.view.status.load_balancer.ingress.is_empty() {
-            patch["status"] = json!({"loadBalancer": {"ingress": null}});
+    /// Gives a Service of ours what the plan says.
+    async fn give(&self, service: &Cached<ServiceView>, given: &Given, pass: &Pass) -> Result<()> {
+        let (view, key) = (&service.view, service.meta.key());
+        let about = Reference::of(&self.resource, &service.meta);
+        let (wanted, present) = (shown(given, &ports(view)), &view.status.load_balancer.ingress);
+        if !self.said.lock().get(&key).is_some_and(|said| said.about.uid == about.uid) && present.is_empty() {
+            self.writer.event_about(&about, Type::Normal, "EnsuringLoadBalancer", "Ensuring load balancer");
         }
-        self.write(service, patch, pass).await?;
-        self.writer.event_about(about, Type::Normal, "DeletedLoadBalancer", "Deleted load balancer");
+        if given.addresses.is_empty() {
+            let text = format!("{}; {}", given.why, meanwhile(view));
+            self.waits.publish(&about, WAIT, "service-lb-controller", text);
+            let lacks = What::Lacks(given.why.clone());
+            if self.say(key, &about, lacks.clone()) != Some(lacks) {
+                let text = format!("Error syncing load balancer: {}", given.why);
+                self.writer.event_about(&about, Type::Warning, "SyncLoadBalancerFailed", text);
+            }
+        } else {
+            self.waits.withdraw(&about, WAIT);
+            self.say(key, &about, What::Has);
+        }
+        if wanted == *present {
+            return Ok(());
+        }
+        let list: Vec<Value> = wanted
+            .iter()
+            .map(|i| {
+                let ports: Vec<Value> =
+                    i.ports.iter().map(|p| json!({"port": p.port, "protocol": p.protocol})).collect();
+                json!({"ip": i.ip, "ipMode": i.ip_mode, "ports": ports})
+            })
+            .collect();
+        let ingress = if list.is_empty() { Value::Null } else { list.into() };
+        self.write(service, json!({"status": {"loadBalancer": {"ingress": ingress}}}), pass).await?;
+        if present.is_empty() {
+            self.writer.event_about(&about, Type::Normal, "EnsuredLoadBalancer", "Ensured load balancer");
+        } else if !wanted.is_empty() {
+            let text = "Updated load balancer with new hosts";
+            self.writer.event_about(&about, Type::Normal, "UpdatedLoadBalancer", text);
+        }
         Ok(())
     }
 
-    /// Says why a Service has nothing, once.
-    fn tell(&self, key: &Key, about: &Reference, view: &ServiceView, why: &str) {
-        let text = format!("{why}; {}", meanwhile(view));
-        self.waits.publish(about, WAIT, "service-lb-controller", text);
-        if self.told.lock().insert(key.clone(), why.to_owned()).as_deref() != Some(why) {
-            let text = format!("Error syncing load balancer: {why}");
-            self.writer.event_about(about, Type::Warning, "SyncLoadBalancerFailed", text);
+    /// Remembers what is said of a Service; what was said before.
+    fn say(&self, key: Key, about: &Reference, what: What) -> Option<What> {
+        let former = self.said.lock().insert(key, Said { about: about.clone(), what })?;
+        if former.about.uid == about.uid {
+            return Some(former.what);
         }
+        self.waits.withdraw(&former.about, WAIT);
+        None
+    }
+
+    /// Another provider's are its own.
+    fn leave(&self, service: &Cached<ServiceView>) {
+        let about = Reference::of(&self.resource, &service.meta);
+        self.say(service.meta.key(), &about, What::Others);
+        if service.view.status.load_balancer.ingress.is_empty() {
+            let (on, text) = waits_for_others(&service.view);
+            self.waits.publish(&about, WAIT, on, text);
+        } else {
+            self.waits.withdraw(&about, WAIT);
+        }
+    }
+
+    /// Takes back what a Service has that asks for none, and what an earlier version set.
+    async fn clean(&self, service: &Cached<ServiceView>, pass: &Pass) -> Result<()> {
+        let view = &service.view;
+        let mut patch = json!({});
+        if service.meta.has_finalizer(FINALIZER) && (!wants(view) || is_ours(view)) {
+            let finalizers: Vec<&String> = service.meta.finalizers.iter().filter(|f| *f != FINALIZER).collect();
+            patch["metadata"] = json!({"finalizers": finalizers, "resourceVersion": service.meta.revision.to_string()});
+        }
+        if !wants(view) && !view.status.load_balancer.ingress.is_empty() {
+            patch["status"] = json!({"loadBalancer": {"ingress": null}});
+        }
+        if patch == json!({}) { Ok(()) } else { self.write(service, patch, pass).await }
+    }
+
+    /// Forgets the Services that are not these any more.
+    fn forget(&self, kept: &BTreeSet<Key>) {
+        let mut said = self.said.lock();
+        said.retain(|key, said| {
+            let stays = kept.contains(key);
+            if !stays {
+                self.waits.withdraw(&said.about, WAIT);
+            }
+            if !stays && said.what == What::Has {
+                let event = |reason, text| self.writer.event_about(&said.about, Type::Normal, reason, text);
+                event("DeletingLoadBalancer", "Deleting load balancer");
+                event("DeletedLoadBalancer", "Deleted load balancer");
+            }
+            stays
+        });
     }
 }
 
 #[async_trait]
 impl Reconcile for Controller {
-    type Key = Key;
+    type Key = ();
 
-    async fn reconcile(&self, key: &Key, pass: &Pass) -> Result<Next> {
-        let Some(service) = self.services.get(key) else { return Ok(Next::Done) };
-        let about = Reference::of(&self.resource, &service.meta);
-        let (view, has_finalizer) = (&service.view, service.meta.has_finalizer(FINALIZER));
-        if !is_ours(view) || service.meta.is_deleting() {
-            self.told.lock().remove(key);
-            if wants(view) && !service.meta.is_deleting() && view.status.load_balancer.ingress.is_empty() {
-                let (on, text) = waits_for_others(view);
-                self.waits.publish(&about, WAIT, on, text);
-            } else {
-                self.waits.withdraw(&about, WAIT);
+    async fn reconcile(&self, (): &(), pass: &Pass) -> Result<Next> {
+        let services = self.services.list();
+        let plan = self.plan(&services);
+        let (mut kept, mut failed) = (BTreeSet::new(), Ok(()));
+        for service in &services {
+            let key = service.meta.key();
+            let mut done = self.clean(service, pass).await;
+            if wants(&service.view) && !service.meta.is_deleting() {
+                match plan.get(&key) {
+                    // What it wrote first is not known yet.
+                    Some(given) if done.is_ok() => done = self.give(service, given, pass).await,
+                    Some(_) => {}
+                    None => self.leave(service),
+                }
+                kept.insert(key);
             }
-            // Another provider's are its own.
-            if has_finalizer && (!wants(view) || is_ours(view)) {
-                self.clean(&service, &about, pass).await?;
-            }
-            return Ok(Next::Done);
-        }
-        let given = self.plan().remove(key).unwrap_or_default();
-        let wanted: Vec<Ingress> = given
-            .addresses
-            .iter()
-            .map(|ip| Ingress { ip: ip.to_string(), ip_mode: Some("VIP".into()), ..Ingress::default() })
-            .collect();
-        let present = &view.status.load_balancer.ingress;
-        let mut patch = json!({});
-        if !has_finalizer {
-            self.writer.event_about(&about, Type::Normal, "EnsuringLoadBalancer", "Ensuring load balancer");
-            let finalizers: Vec<&str> = service.meta.finalizers.iter().map(String::as_str).chain([FINALIZER]).collect();
-            patch["metadata"] = json!({"finalizers": finalizers, "resourceVersion": service.meta.revision.to_string()});
-        }
-        if wanted != *present {
-            let list: Vec<Value> = wanted.iter().map(|i| json!({"ip": i.ip, "ipMode": i.ip_mode})).collect();
-            let ingress = if list.is_empty() { Value::Null } else { list.into() };
-            patch["status"] = json!({"loadBalancer": {"ingress": ingress}});
-        }
-        if patch != json!({}) {
-            self.write(&service, patch, pass).await?;
-        }
-        if wanted.is_empty() {
-            self.tell(key, &about, view, &given.why);
-        } else {
-            self.told.lock().remove(key);
-            self.waits.withdraw(&about, WAIT);
-            if present.is_empty() {
-                self.writer.event_about(&about, Type::Normal, "EnsuredLoadBalancer", "Ensured load balancer");
-            } else if wanted != *present {
-                let text = "Updated load balancer with new hosts";
-                self.writer.event_about(&about, Type::Normal, "UpdatedLoadBalancer", text);
+            // One that cannot be written keeps nobody else waiting.
+            if done.is_err() && failed.is_ok() {
+                failed = done;
             }
         }
-        Ok(if given.look_again { Next::After(LOOK) } else { Next::Done })
+        self.forget(&kept);
+        failed?;
+        Ok(if plan.values().any(|given| given.look_again) { Next::After(LOOK) } else { Next::Done })
     }
 
-    fn all(&self) -> Vec<Key> {
-        let concerns = |s: &&Arc<Cached<ServiceView>>| wants(&s.view) || s.meta.has_finalizer(FINALIZER);
-        self.services.list().iter().filter(concerns).map(|s| s.meta.key()).collect()
+    fn all(&self) -> Vec<()> {
+        vec![()]
     }
 }
 
@@ -404,6 +469,22 @@ mod tests {
         let text = "no provider of the class x.example/y has given the Service an address; its cluster address works \
                     meanwhile";
         assert_eq!(waits_for_others(&other.view), ("load balancer class x.example/y".to_owned(), text.to_owned()));
+    }
+
+    #[test]
+    fn what_was_given_is_remembered_with_its_ports() {
+        let mut one =
+            service(json!({"type": "LoadBalancer", "ports": [{"port": 80}, {"port": 53, "protocol": "UDP"}]}));
+        let address: IpAddr = "192.0.2.1".parse().expect("an address");
+        let given = Given { addresses: vec![address], ..Given::default() };
+        one.view.status.load_balancer.ingress = shown(&given, &ports(&one.view));
+        // The ports are another's now; what was looked at are these.
+        one.view.spec.ports.clear();
+        let want = BTreeSet::from([("TCP".to_owned(), 80), ("UDP".to_owned(), 53)]);
+        assert_eq!(had(&one.view), BTreeMap::from([(address, want)]));
+        let bare = cached::<ServiceView>(&json!({"metadata": {"name": "s", "namespace": "n"},
+            "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}}}));
+        assert_eq!(had(&bare.view), BTreeMap::from([(address, BTreeSet::new())]));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Which Service of type LoadBalancer gets which addresses of which nodes; pure.
 //!
 //! ```text
-//!  Services, the older first ──► each address of each node that may: are all its ports free there?
+//!  Services, who has something first, then the older ──► each address of each node: are all its ports free?
 //!                                  yes ─► it is its own      no ─► whose the port is
 //! ```
 
@@ -26,8 +26,24 @@ pub(super) struct Wanting {
     pub ports: Vec<Port>,
     /// The nodes that have endpoints of it, where only these may; `None`: any node may.
     pub only: Option<BTreeSet<String>>,
-    /// What it has already.
-    pub has: BTreeSet<IpAddr>,
+    /// What it has already: addresses, and what was given there. A port that it wants since is none of them.
+    pub has: BTreeMap<IpAddr, BTreeSet<Port>>,
+}
+
+impl Wanting {
+    fn has(&self, address: IpAddr, port: &Port) -> bool {
+        self.has.get(&address).is_some_and(|ports| ports.contains(port))
+    }
+
+    /// It serves at something that it still wants.
+    fn serves(&self) -> bool {
+        self.has.values().flatten().any(|port| self.ports.contains(port))
+    }
+
+    /// May this node show it?
+    fn may_be_at(&self, node: &Node) -> bool {
+        self.only.as_ref().is_none_or(|only| only.contains(&node.name))
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,25 +94,32 @@ enum InTheWay {
     Listener(String),
 }
 
-/// Gives every Service what it can have.
+/// Ports of addresses, and whose they are.
+type Holders = BTreeMap<(IpAddr, Port), Key>;
+
+/// Gives every Service what it can have. Who serves goes on doing so, however old the others are. Where only
+/// nodes with endpoints may, the others' are kept for it all the same: its endpoints move.
 pub(super) fn plan(mut services: Vec<Wanting>, nodes: &[Node], reserved: &Reserved) -> BTreeMap<Key, Given> {
-    services.sort_by(|a, b| (a.created, &a.key).cmp(&(b.created, &b.key)));
-    let mut taken: BTreeMap<(IpAddr, Port), Key> = BTreeMap::new();
+    services.sort_by(|a, b| (!a.serves(), a.created, &a.key).cmp(&(!b.serves(), b.created, &b.key)));
+    let held = held(&services, nodes);
+    let mut taken = Holders::new();
     let mut out = BTreeMap::new();
     for service in services {
         let mut given = Given::default();
-        let may = nodes.iter().filter(|n| service.only.as_ref().is_none_or(|only| only.contains(&n.name)));
-        let places: Vec<(&Node, IpAddr)> = may.flat_map(|node| of_families(&service, node)).collect();
-        for (node, address) in &places {
-            let held =
-                service.ports.iter().find_map(|port| in_the_way(&service, node, *address, port, reserved, &taken));
-            match held {
-                None if given.addresses.len() < ADDRESSES => {
-                    let all = service.ports.iter().map(|port| ((*address, port.clone()), service.key.clone()));
-                    taken.extend(all);
-                    given.addresses.push(*address);
+        for (node, address) in nodes.iter().flat_map(|node| of_families(&service, node)) {
+            let is_shown = service.may_be_at(node);
+            if is_shown && given.addresses.len() >= ADDRESSES {
+                continue;
+            }
+            let in_the_way = |port: &Port| in_the_way(&service, node, address, port, reserved, [&taken, &held]);
+            match service.ports.iter().find_map(in_the_way) {
+                None => {
+                    taken.extend(service.ports.iter().map(|port| ((address, port.clone()), service.key.clone())));
+                    if is_shown {
+                        given.addresses.push(address);
+                    }
                 }
-                None => {}
+                Some(_) if !is_shown => {}
                 Some(InTheWay::Held(why)) => given.why = why,
                 Some(InTheWay::Listener(why)) => {
                     given.look_again = true;
@@ -106,7 +129,7 @@ pub(super) fn plan(mut services: Vec<Wanting>, nodes: &[Node], reserved: &Reserv
         }
         if !given.addresses.is_empty() {
             given.why = String::new();
-        } else if places.is_empty() {
+        } else if given.why.is_empty() {
             given.why = match &service.only {
                 Some(_) => "no node with a ready endpoint of it may carry load balancers".into(),
                 None => "no node that is ready and may carry load balancers has an address of its families".into(),
@@ -115,6 +138,19 @@ pub(super) fn plan(mut services: Vec<Wanting>, nodes: &[Node], reserved: &Reserv
         out.insert(service.key, given);
     }
     out
+}
+
+/// What Services have already and still want.
+fn held(services: &[Wanting], nodes: &[Node]) -> Holders {
+    let mut held = Holders::new();
+    for service in services {
+        for (_, address) in nodes.iter().flat_map(|node| of_families(service, node)) {
+            for port in service.ports.iter().filter(|port| service.has(address, port)) {
+                held.entry((address, port.clone())).or_insert_with(|| service.key.clone());
+            }
+        }
+    }
+    held
 }
 
 /// A node's addresses in the order of the Service's families.
@@ -130,12 +166,14 @@ fn in_the_way(
     address: IpAddr,
     port: &Port,
     reserved: &Reserved,
-    taken: &BTreeMap<(IpAddr, Port), Key>,
+    holders: [&Holders; 2],
 ) -> Option<InTheWay> {
     let (protocol, number) = port;
     let at = format!("port {number}/{protocol} of node {} ({address})", node.name);
     let held = |who: String| Some(InTheWay::Held(format!("{at} belongs to {who}")));
-    if let Some(holder) = taken.get(&(address, port.clone())) {
+    let place = (address, port.clone());
+    let mut others = holders.into_iter().filter_map(|all| all.get(&place));
+    if let Some(holder) = others.find(|holder| **holder != service.key) {
         return held(format!("Service {holder}"));
     }
     if protocol == "TCP" && reserved.api.contains(&(address, *number)) {
@@ -144,11 +182,14 @@ fn in_the_way(
     if protocol == "TCP" && node.kubelet == *number {
         return held("the kubelet".into());
     }
+    // Who has it keeps it: who took it for a node port, or listens there, came later.
+    if service.has(address, port) {
+        return None;
+    }
     if let Some(holder) = reserved.node_ports.get(port).filter(|holder| **holder != service.key) {
         return held(format!("Service {holder} as its node port"));
     }
-    // Who has it keeps it: what listens there now did not hear anything before.
-    if node.listening.contains(port) && !service.has.contains(&address) {
+    if node.listening.contains(port) {
         return Some(InTheWay::Listener(format!("{at} belongs to a program that listens there")));
     }
     None
@@ -215,11 +256,11 @@ mod tests {
         udp.ports[0].0 = "UDP".into();
         let all = vec![udp, service("old", 1, &[80])];
         check(all, &nodes[..1], &Reserved::default(), &["old: 10.0.0.1", "young: 10.0.0.1"]);
-        // Each at its own node.
+        // Its endpoints may be at another node tomorrow.
         let mut here = service("old", 1, &[80]);
         here.only = Some(BTreeSet::from(["a".to_owned()]));
         let all = vec![here, service("young", 2, &[80])];
-        check(all, &nodes, &Reserved::default(), &["old: 10.0.0.1", "young: 10.0.0.2"]);
+        check(all, &nodes, &Reserved::default(), &["old: 10.0.0.1", no]);
     }
 
     #[test]
@@ -240,10 +281,56 @@ mod tests {
             check(vec![service("x", 1, &[port])], &nodes, &reserved, &[&want]);
         }
         check(vec![service("other", 1, &[30080])], &nodes, &reserved, &["other: 10.0.0.1"]);
-        // Who had it before keeps it.
-        let mut had = service("x", 1, &[22]);
-        had.has.insert("10.0.0.1".parse().expect("an address"));
+        // Who had it before keeps it; a port it has only since is another.
+        let had = has(service("x", 1, &[22]), "10.0.0.1", &[22]);
         check(vec![had], &nodes, &reserved, &["x: 10.0.0.1"]);
+        let edited = has(service("x", 1, &[22]), "10.0.0.1", &[80]);
+        let want = "x: port 22/TCP of node a (10.0.0.1) belongs to a program that listens there";
+        check(vec![edited], &nodes, &reserved, &[want]);
+        let more = has(service("x", 1, &[80, 22]), "10.0.0.1", &[80]);
+        check(vec![more], &nodes, &reserved, &[want]);
+        let had = has(service("x", 1, &[30080]), "10.0.0.1", &[30080]);
+        check(vec![had], &nodes, &reserved, &["x: 10.0.0.1"]);
+        let had = has(service("x", 1, &[10250]), "10.0.0.1", &[10250]);
+        let want = "x: port 10250/TCP of node a (10.0.0.1) belongs to the kubelet";
+        check(vec![had], &nodes, &reserved, &[want]);
         assert!(plan(vec![service("x", 1, &[22])], &nodes, &reserved)[&Key::new("n", "x")].look_again);
+    }
+
+    fn has(mut service: Wanting, address: &str, ports: &[u16]) -> Wanting {
+        let ports = ports.iter().map(|p| ("TCP".to_owned(), *p)).collect();
+        service.has.insert(address.parse().expect("an address"), ports);
+        service
+    }
+
+    #[test]
+    fn who_serves_goes_on_serving() {
+        let nodes = [node("a", &["10.0.0.1"]), node("b", &["10.0.0.2"])];
+        let one = &nodes[..1];
+        let none = Reserved::default();
+        let no = |who: &str, port: u16, whose: &str| {
+            format!("{who}: port {port}/TCP of node a (10.0.0.1) belongs to Service n/{whose}")
+        };
+        // The older wants what the younger has.
+        let young = has(service("young", 2, &[80]), "10.0.0.1", &[80]);
+        let all = vec![service("old", 1, &[80]), young.clone()];
+        check(all, one, &none, &[&no("old", 80, "young"), "young: 10.0.0.1"]);
+        // The older has one port and wants the younger's, too: nobody takes either meanwhile.
+        let old = has(service("old", 1, &[443, 80]), "10.0.0.1", &[443]);
+        let all = vec![old, young.clone(), service("eldest", 0, &[443])];
+        check(all, one, &none, &[&no("eldest", 443, "old"), &no("old", 80, "young"), "young: 10.0.0.1"]);
+        // What it wants no more is free.
+        let mut left = young.clone();
+        left.ports = vec![("TCP".into(), 81)];
+        check(vec![service("old", 1, &[80]), left], one, &none, &["old: 10.0.0.1", "young: 10.0.0.1"]);
+        // One whose endpoints are at one node today has the other, too, before who serves nowhere.
+        let mut local = young;
+        local.only = Some(BTreeSet::from(["a".to_owned()]));
+        let all = vec![local.clone(), service("old", 1, &[80])];
+        let want = "old: port 80/TCP of node b (10.0.0.2) belongs to Service n/young";
+        check(all, &nodes, &none, &[want, "young: 10.0.0.1"]);
+        // But not what somebody serves at.
+        let all = vec![local, has(service("old", 1, &[80]), "10.0.0.2", &[80])];
+        check(all, &nodes, &none, &["old: 10.0.0.2", "young: 10.0.0.1"]);
     }
 }
