@@ -316,7 +316,7 @@ impl Controller {
         let (view, key) = (&service.view, service.meta.key());
         let about = Reference::of(&self.resource, &service.meta);
         let (wanted, present) = (shown(given, &ports(view)), &view.status.load_balancer.ingress);
-        if !self.said.lock().get(&key).is_some_and(|said| said.about.uid == about.uid) && present.is_empty() {
+        if present.is_empty() && self.said.lock().get(&key).is_none_or(|said| said.about.uid != about.uid) {
             self.writer.event_about(&about, Type::Normal, "EnsuringLoadBalancer", "Ensuring load balancer");
         }
         if given.addresses.is_empty() {
