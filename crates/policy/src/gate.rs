@@ -11,6 +11,10 @@
 //!
 //! A pod whose address changes nothing in the kernel is answered without a transaction. What takes longer
 //! than [`LIMIT`] is answered with an error: the runtime tries again. Only this process' own user is heard.
+//!
+//! A pod is known once the API says that it is bound to this node: its labels are then what they are. Of a
+//! static pod that is its mirror, which the kubelet makes before the sandbox; without an API server static pods
+//! with a network of their own wait, for nobody knows what isolates them.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -76,38 +80,51 @@ enum Question {
 /// What was told of this node's sandboxes.
 #[derive(Debug, Default)]
 pub struct Claims {
-    by_container: BTreeMap<String, (u64, Record)>,
+    pods: BTreeMap<String, Key>,
+    /// By pod and container, in the order in which they were told.
+    by_pod: BTreeMap<Key, BTreeMap<String, (u64, Record)>>,
     count: u64,
 }
 
 impl Claims {
     /// Takes a word in. False at the bound.
     pub fn add(&mut self, record: Record) -> bool {
-        if self.by_container.len() >= CLAIMS && !self.by_container.contains_key(&record.container) {
+        if self.pods.len() >= CLAIMS && !self.pods.contains_key(&record.container) {
             return false;
         }
+        self.remove(&record.container);
         self.count += 1;
-        self.by_container.insert(record.container.clone(), (self.count, record));
+        let (container, key) = (record.container.clone(), record.key());
+        self.pods.insert(container.clone(), key.clone());
+        self.by_pod.entry(key).or_default().insert(container, (self.count, record));
         true
     }
 
     /// The sandbox is gone; whose it was.
     pub fn remove(&mut self, container: &str) -> Option<Key> {
-        self.by_container.remove(container).map(|(_, record)| record.key())
+        let key = self.pods.remove(container)?;
+        if let Some(all) = self.by_pod.get_mut(&key) {
+            all.remove(container);
+            if all.is_empty() {
+                self.by_pod.remove(&key);
+            }
+        }
+        Some(key)
     }
 
-    /// The last word on a pod: its number, and the addresses.
-    pub fn of(&self, key: &Key, uid: &str) -> Option<(u64, &[IpAddr])> {
-        let own = |record: &Record| {
-            record.namespace == key.namespace && record.name == key.name && (record.uid.is_empty() || record.uid == uid)
-        };
-        let all = self.by_container.values().filter(|(_, record)| own(record));
+    fn at(&self, key: &Key) -> impl Iterator<Item = &(u64, Record)> {
+        self.by_pod.get(key).into_iter().flat_map(BTreeMap::values)
+    }
+
+    /// The last word on a pod, whose uid is one for which `is_own` holds: its number, and the addresses.
+    pub fn of(&self, key: &Key, is_own: impl Fn(&str) -> bool) -> Option<(u64, &[IpAddr])> {
+        let all = self.at(key).filter(|(_, record)| is_own(&record.uid));
         all.max_by_key(|(number, _)| *number).map(|(number, record)| (*number, &*record.addresses))
     }
 
-    /// Is there a sandbox of a pod of that name?
-    pub fn has(&self, key: &Key) -> bool {
-        self.by_container.values().any(|(_, r)| r.namespace == key.namespace && r.name == key.name)
+    /// The uids of pods of that name that have sandboxes.
+    pub fn uids(&self, key: &Key) -> impl Iterator<Item = &str> {
+        self.at(key).map(|(_, record)| &*record.uid)
     }
 }
 
@@ -127,23 +144,27 @@ pub trait Desk: Send + Sync + 'static {
     fn look(&self, key: Key, waiter: Option<Waiter>);
 }
 
-/// Serves the socket until the stage stops.
+/// Makes the socket, before any pod may begin: who asks from now on waits for [`serve`]. One that is there
+/// already is replaced at once, so that nobody ever finds none. Within a runtime.
 ///
 /// # Errors
 /// The socket cannot be made.
-pub fn serve(
-    path: &Path,
-    desk: Arc<dyn Desk>,
-    metrics: Arc<Metrics>,
-    clock: &SharedClock,
-    stage: &Stage,
-) -> io::Result<()> {
-    match std::fs::remove_file(path) {
+pub fn bind(path: &Path) -> io::Result<UnixListener> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    let new = Path::new(&name);
+    match std::fs::remove_file(new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let listener = UnixListener::bind(path)?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    let listener = UnixListener::bind(new)?;
+    std::fs::set_permissions(new, std::fs::Permissions::from_mode(0o600))?;
+    std::fs::rename(new, path)?;
+    Ok(listener)
+}
+
+/// Serves the socket until the stage stops.
+pub fn serve(listener: UnixListener, desk: Arc<dyn Desk>, metrics: Arc<Metrics>, clock: &SharedClock, stage: &Stage) {
     let (clock, own) = (clock.clone(), stage.clone());
     let places = Arc::new(Semaphore::new(AT_A_TIME));
     stage.spawn(async move {
@@ -168,7 +189,6 @@ pub fn serve(
             () = own.stopped() => {}
         }
     });
-    Ok(())
 }
 
 async fn talk(stream: UnixStream, desk: &dyn Desk, metrics: &Metrics, clock: &SharedClock) {
@@ -198,6 +218,8 @@ async fn answer(line: &str, desk: &dyn Desk, clock: &SharedClock) -> Result<(), 
     match serde_json::from_str(line).map_err(|error| format!("the question cannot be read: {error}"))? {
         // What is no pod of the cluster is selected by nothing.
         Question::Add(record) if record.name.is_empty() => Ok(()),
+        // Which pod of that name it is decides what isolates it.
+        Question::Add(record) if record.uid.is_empty() => Err(format!("which pod {} it is, is not told", record.key())),
         Question::Add(record) => {
             if record.addresses.is_empty() || record.addresses.len() > ADDRESSES || record.container.is_empty() {
                 return Err(format!("a sandbox with 1 to {ADDRESSES} addresses is asked about"));

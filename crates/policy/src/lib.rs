@@ -23,11 +23,11 @@ pub mod model;
 pub mod nftables;
 mod sync;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use net::nft::Kernel;
 use stdx::metrics::Registry;
+use tokio::net::UnixListener;
 
 pub use gate::Record;
 pub use nftables::TABLE;
@@ -39,8 +39,9 @@ pub struct Options {
     pub node_name: String,
     pub kernel: Arc<dyn Kernel>,
     pub registry: Registry,
-    /// Where the network plugin asks; `None`: pods have rules once their status tells their address.
-    pub gate: Option<PathBuf>,
+    /// Where the network plugin asks ([`gate::bind`]); `None`: pods have rules once their status tells their
+    /// address.
+    pub gate: Option<UnixListener>,
     /// What the network plugin remembers of pods that are there already.
     pub records: Arc<dyn Fn() -> Vec<Record> + Send + Sync>,
 }

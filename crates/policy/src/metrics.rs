@@ -12,6 +12,7 @@ pub struct Metrics {
     refused: Gauge,
     programmed: Gauge,
     gate: Histogram,
+    unknown: Gauge,
 }
 
 impl Metrics {
@@ -47,7 +48,17 @@ impl Metrics {
                 &["result"],
                 &ends,
             ),
+            unknown: registry.gauge(
+                "network_policy_gate_unknown_pods",
+                "New sandboxes whose pod the API has not told of yet",
+                &[],
+            ),
         }
+    }
+
+    /// So many wait at the gate for the API to tell of their pod.
+    pub fn unknown(&self, count: usize) {
+        self.unknown.set(&[], count as f64);
     }
 
     /// The kernel has taken, or refused, what was changed.

@@ -6,6 +6,7 @@
 //! ```
 
 mod caches;
+mod sandboxes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -15,7 +16,7 @@ use std::time::Duration;
 use api::types::networking::v1::NetworkPolicy;
 use client::events::{Recorder, Reference, Source, Type};
 use client::waits::Publisher;
-use client::{Client, Key, Resource};
+use client::{Cached, Client, Key, Resource};
 use stdx::backoff::Policy as Backoff;
 use stdx::clock::Instant;
 use stdx::shutdown::Stage;
@@ -24,15 +25,19 @@ use stdx::{ClockExt, Rng, SharedClock};
 use crate::Options;
 use crate::gate::{self, Waiter};
 use crate::metrics::Metrics;
+use crate::model::objects;
 use crate::model::policy::{self, Policy};
 use crate::nftables::apply::{Applied, Refused};
 use crate::nftables::table::Change;
 use caches::{Caches, Dirty};
+use sandboxes::Sandboxes;
 
 /// How long to wait before what was refused is tried again.
 const RETRY: Backoff = Backoff { initial: Duration::from_millis(200), max: Duration::from_secs(30) };
 /// After so long without a change by somebody else the next one is mended at once.
 const CALM: Duration = Duration::from_secs(60);
+/// And so long at most the others wait: pods are open meanwhile.
+const OPEN: Duration = Duration::from_secs(1);
 /// At most so many policies are named at a time as waiting for the kernel.
 const NAMED: usize = 100;
 /// The code of the Wait.
@@ -51,6 +56,7 @@ pub async fn run(client: Client, clock: SharedClock, rng: Rng, options: Options,
 
 struct Sync {
     caches: Caches,
+    sandboxes: Sandboxes,
     dirty: Arc<Dirty>,
     clock: SharedClock,
     options: Options,
@@ -76,7 +82,7 @@ enum Whose {
 }
 
 impl Sync {
-    fn start(client: &Client, clock: SharedClock, rng: Rng, options: Options, stage: &Stage) -> Self {
+    fn start(client: &Client, clock: SharedClock, rng: Rng, mut options: Options, stage: &Stage) -> Self {
         let dirty = Arc::new(Dirty::default());
         {
             let mut claims = dirty.claims.lock();
@@ -92,15 +98,14 @@ impl Sync {
             resource: Resource::of::<NetworkPolicy>(),
             waiting: BTreeMap::new(),
         };
-        if let Some(path) = &options.gate
-            && let Err(error) = gate::serve(path, dirty.clone(), metrics.clone(), &clock, stage)
-        {
-            tracing::error!(%error, path = %path.display(), "the network plugin cannot ask for rules");
+        if let Some(listener) = options.gate.take() {
+            gate::serve(listener, dirty.clone(), metrics.clone(), &clock, stage);
         }
         let caches = Caches::start(client, &dirty, &clock, &rng, stage);
         let applied = Applied::new(options.kernel.clone());
         Self {
             caches,
+            sandboxes: Sandboxes::new(options.node_name.clone()),
             dirty,
             clock,
             options,
@@ -155,7 +160,7 @@ impl Sync {
                         tracing::warn!("somebody else changed the rules of network policies: loading them again");
                         self.applied.forget();
                         if drifts > 0 {
-                            self.pause(RETRY.delay(drifts)).await;
+                            self.pause(RETRY.delay(drifts).min(OPEN)).await;
                         }
                     }
                 }
@@ -193,20 +198,26 @@ impl Sync {
         // Whose pod is not known yet waits for its event; who gave up is forgotten.
         let asked = std::mem::take(&mut self.unknown).into_iter().chain(marks.waiters);
         for waiter in asked.filter(|waiter| !waiter.answer.is_closed()) {
-            let pod = self.caches.pods.get(&waiter.key);
-            let is_known = pod.is_some_and(|pod| waiter.uid.is_empty() || pod.meta.uid == waiter.uid);
             marks.pods.insert(waiter.key.clone());
-            let list = if is_known { &mut self.known } else { &mut self.unknown };
-            list.push(waiter);
-        }
-        for key in marks.pods {
-            let pod = match self.caches.pods.get(&key) {
-                Some(pod) => caches::facts(&pod, &self.options.node_name, &claims),
-                // Its sandbox is still there: what isolated it does so to the end.
-                None if claims.has(&key) => continue,
-                None => None,
+            // What the scheduler has not bound, or bound elsewhere, cannot be here: a newer word is on its way.
+            let is_its = |pod: &Arc<Cached<objects::Pod>>| {
+                sandboxes::is_of(pod, &waiter.uid) && *pod.view.spec.node_name == *self.options.node_name
             };
-            self.pending.insert(Whose::Pod(key.clone()), Change::Pod(key, pod.map(Arc::new)));
+            match self.caches.pods.get(&waiter.key).filter(is_its) {
+                // A static pod begins again, whatever its mirror says of the last time.
+                Some(pod) if pod.view.has_ended() && pod.view.mirror().is_empty() => {
+                    // Who asked may have gone.
+                    let _ = waiter.answer.send(Err(format!("pod {} has ended", waiter.key)));
+                }
+                Some(_) => self.known.push(waiter),
+                None => self.unknown.push(waiter),
+            }
+        }
+        self.metrics.unknown(self.unknown.len());
+        for key in marks.pods {
+            for (key, pod) in self.sandboxes.look(&key, self.caches.pods.get(&key).as_deref(), &claims) {
+                self.pending.insert(Whose::Pod(key.clone()), Change::Pod(key, pod));
+            }
         }
         drop(claims);
         let now = self.clock.now();

@@ -370,11 +370,16 @@ impl Cluster {
             journal.record(Mutation::NftTable { family: family.into(), name: policy::TABLE.into() })?;
         }
         let client = self.client(identities::component("system:network-policy"), "network-policy");
+        let gate = {
+            let _here = node.enter();
+            let path = self.layout.policy_socket();
+            policy::gate::bind(&path).with_context(|| format!("where the network plugin asks, {}", path.display()))?
+        };
         let options = policy::Options {
             node_name: name.to_owned(),
             kernel: Arc::new(Nft::new(self.clock.clone())),
             registry: self.server.metrics.registry.clone(),
-            gate: Some(self.layout.policy_socket()),
+            gate: Some(gate),
             records: {
                 let layout = self.layout.clone();
                 Arc::new(move || pod_network::records(&layout))

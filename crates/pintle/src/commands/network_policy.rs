@@ -60,6 +60,9 @@ pub async fn run(args: NetworkPolicy, clock: SharedClock) -> Result<()> {
         journal.record(Mutation::NftTable { family: family.into(), name: policy::TABLE.into() })?;
     }
     let _started = args.logging.start(FromFile::default(), &clock);
+    let path = layout.policy_socket();
+    let gate =
+        policy::gate::bind(&path).with_context(|| format!("where the network plugin asks, {}", path.display()))?;
     let kubeconfig = args.kubeconfig.clone().unwrap_or_default();
     let standalone = Standalone { kubeconfig, logging: args.logging.clone() };
     let client = standalone.client("network-policy", &clock)?;
@@ -75,7 +78,7 @@ pub async fn run(args: NetworkPolicy, clock: SharedClock) -> Result<()> {
         node_name,
         kernel,
         registry,
-        gate: Some(layout.policy_socket()),
+        gate: Some(gate),
         records: Arc::new(move || pod_network::records(&layout)),
     };
     let component = |stage| {

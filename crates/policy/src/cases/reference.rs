@@ -24,8 +24,28 @@ pub struct Packet {
 
 /// Who has an address.
 fn holder(world: &World, address: IpAddr) -> Option<(&Key, &Pod)> {
-    let named = world.pods.iter().filter(|(_, pod)| pod.addresses.contains(&address));
-    named.min_by_key(|(key, pod)| (pod.rank, (*key).clone())).map(|(key, pod)| (key, &**pod))
+    let mut best: Option<(&Key, &Pod)> = None;
+    for (key, pod) in world.pods.iter().filter(|(_, pod)| pod.addresses.contains(&address)) {
+        let is_better = best.is_none_or(|(_, other)| {
+            if pod.is_here != other.is_here {
+                return pod.is_here;
+            }
+            let (told, created) = (pod.rank.told.0, pod.rank.created.0);
+            let (others_told, others_created) = (other.rank.told.0, other.rank.created.0);
+            if told != others_told {
+                return told > others_told;
+            }
+            if pod.rank.is_deleting != other.rank.is_deleting {
+                return other.rank.is_deleting;
+            }
+            // Of two alike the first by name, who was seen before.
+            created > others_created
+        });
+        if is_better {
+            best = Some((key, pod));
+        }
+    }
+    best
 }
 
 /// Do labels satisfy a selector?

@@ -44,7 +44,7 @@ fn open() -> Open {
     // What a killed process left is no reason not to serve.
     std::fs::write(&path, "").expect("written");
     let metrics = Arc::new(Metrics::new(&Registry::default()));
-    serve(&path, desk.clone(), metrics, &shared, &stage).expect("served");
+    serve(bind(&path).expect("bound"), desk.clone(), metrics, &shared, &stage);
     let mode = std::fs::metadata(&path).expect("there").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     Open { desk, clock, stage, folder }
@@ -68,13 +68,14 @@ async fn an_address_is_known_from_add_to_del() {
     let open = open();
     assert_eq!(ask(&open, &format!("{ADD}\n")).await, "{\"ok\":true}\n");
     let key = Key::new("n", "p");
-    let known = |uid: &str| open.desk.claims.lock().of(&key, uid).map(|(_, addresses)| addresses.len());
-    assert_eq!((known("u"), known("another"), open.desk.claims.lock().has(&key)), (Some(2), None, true));
+    let known = |uid: &str| open.desk.claims.lock().of(&key, |own| own == uid).map(|(_, addresses)| addresses.len());
+    let has = || open.desk.claims.lock().uids(&key).next().is_some();
+    assert_eq!((known("u"), known("another"), has()), (Some(2), None, true));
     assert_eq!(
         ask(&open, "{\"op\":\"del\",\"containerID\":\"c1\",\"namespace\":\"n\",\"name\":\"p\"}\n").await,
         "{\"ok\":true}\n"
     );
-    assert_eq!((known("u"), open.desk.claims.lock().has(&key)), (None, false));
+    assert_eq!((known("u"), has()), (None, false));
     assert_eq!(*open.desk.seen.lock(), [(key.clone(), true), (key, false)]);
     open.stage.stop();
 }
@@ -92,7 +93,7 @@ async fn the_last_sandbox_of_a_pod_counts() {
     let key = Key::new("n", "p");
     claims.add(record("new", "10.0.0.2"));
     claims.add(record("newer", "10.0.0.3"));
-    let last = |claims: &Claims| claims.of(&key, "u").map(|(_, a)| a[0].to_string());
+    let last = |claims: &Claims| claims.of(&key, |own| own == "u").map(|(_, a)| a[0].to_string());
     assert_eq!(last(&claims).as_deref(), Some("10.0.0.3"));
     claims.remove("new");
     assert_eq!(last(&claims).as_deref(), Some("10.0.0.3"));
@@ -110,6 +111,10 @@ async fn what_is_no_question_is_answered() {
         ("{\"op\":\"fly\",\"containerID\":\"c\"}\n", "{\"error\":\"the question cannot be read"),
         (
             "{\"op\":\"add\",\"containerID\":\"c\",\"namespace\":\"n\",\"name\":\"p\"}\n",
+            "{\"error\":\"which pod n/p it is, is not told",
+        ),
+        (
+            "{\"op\":\"add\",\"containerID\":\"c\",\"namespace\":\"n\",\"name\":\"p\",\"uid\":\"u\"}\n",
             "{\"error\":\"a sandbox with 1 to 16",
         ),
         (ADD, "{\"error\":\"the question has no end"),
@@ -123,6 +128,27 @@ async fn what_is_no_question_is_answered() {
     }
     assert!(open.desk.seen.lock().is_empty());
     open.stage.stop();
+}
+
+#[tokio::test]
+async fn who_asks_before_it_is_served_waits() {
+    let open = open();
+    open.stage.stop();
+    let path = open.folder.path().join("gate.sock");
+    // Another process takes over: there is a socket at any time, and nobody is turned away.
+    let listener = bind(&path).expect("bound");
+    assert_eq!(std::fs::metadata(&path).expect("there").permissions().mode() & 0o777, 0o600);
+    assert_eq!(std::fs::read_dir(open.folder.path()).expect("a folder").count(), 1);
+    let mut stream = UnixStream::connect(&path).await.expect("connected");
+    stream.write_all(format!("{ADD}\n").as_bytes()).await.expect("written");
+    let (shared, stage): (SharedClock, _) = (open.clock.clone(), Stage::new());
+    serve(listener, open.desk.clone(), Arc::new(Metrics::new(&Registry::default())), &shared, &stage);
+    let mut out = String::new();
+    stream.read_to_string(&mut out).await.expect("answered");
+    assert_eq!(out, "{\"ok\":true}\n");
+    stage.stop();
+    // What cannot be made is said at once.
+    bind(&open.folder.path().join("none/gate.sock")).expect_err("there is no folder");
 }
 
 #[tokio::test]

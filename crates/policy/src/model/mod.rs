@@ -32,7 +32,15 @@ pub struct Pod {
     pub rank: Rank,
 }
 
-/// Who has an address that two pods name: the lower. The runtime's word (`told`, counted upwards) comes
+impl Pod {
+    /// Who has an address that two pods name: the lower. What somebody says of another node's pod takes nothing,
+    /// least of all its isolation, from one that is here.
+    pub fn precedence(&self) -> (bool, Rank) {
+        (!self.is_here, self.rank)
+    }
+}
+
+/// Of two pods of this node, or two of others, the lower has an address that both name. The runtime's word (`told`, counted upwards) comes
 /// before what a status says, pods that stay before pods that go, and younger ones before older ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank {

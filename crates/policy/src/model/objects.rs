@@ -24,9 +24,25 @@ pub struct Namespace {}
 #[serde(default)]
 pub struct Pod {
     #[serde(deserialize_with = "or_empty")]
+    metadata: PodMetadata,
+    #[serde(deserialize_with = "or_empty")]
     pub spec: PodSpec,
     #[serde(deserialize_with = "or_empty")]
     pub status: PodStatus,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+struct PodMetadata {
+    #[serde(deserialize_with = "or_empty")]
+    annotations: PodAnnotations,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+struct PodAnnotations {
+    #[serde(rename = "kubernetes.io/config.mirror", deserialize_with = "or_empty")]
+    mirror: Box<str>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -80,6 +96,11 @@ pub struct PodIp {
 }
 
 impl Pod {
+    /// The uid by which the runtime knows a static pod that this one shows; empty: it shows none.
+    pub fn mirror(&self) -> &str {
+        &self.metadata.annotations.mirror
+    }
+
     /// Its containers have ended: its address is nobody's.
     pub fn has_ended(&self) -> bool {
         matches!(&*self.status.phase, "Succeeded" | "Failed")

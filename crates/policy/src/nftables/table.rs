@@ -56,7 +56,7 @@ pub struct Table {
     policies: BTreeMap<Key, Arc<Policy>>,
     places: BTreeMap<Key, Place>,
     /// Who names an address; the first has it.
-    holders: BTreeMap<IpAddr, BTreeSet<(Rank, Key)>>,
+    holders: BTreeMap<IpAddr, BTreeSet<((bool, Rank), Key)>>,
     groups: BTreeMap<String, Shared<Arc<Group>>>,
     nets: BTreeMap<(usize, String), Shared<()>>,
     ports: BTreeMap<NamedPort, Shared<String>>,
@@ -178,7 +178,7 @@ impl Table {
         if let Some(before) = before {
             for address in &before.addresses {
                 if let Some(all) = self.holders.get_mut(address) {
-                    all.remove(&(before.rank, key.clone()));
+                    all.remove(&(before.precedence(), key.clone()));
                     if all.is_empty() {
                         self.holders.remove(address);
                     }
@@ -188,7 +188,7 @@ impl Table {
         match pod {
             Some(pod) => {
                 for address in &pod.addresses {
-                    self.holders.entry(*address).or_default().insert((pod.rank, key.clone()));
+                    self.holders.entry(*address).or_default().insert((pod.precedence(), key.clone()));
                 }
                 self.pods.insert(key.clone(), pod.clone());
             }

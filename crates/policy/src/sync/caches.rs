@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use api::types::core::v1 as core;
 use api::types::networking::v1::NetworkPolicy;
-use client::informer::{Cached, View};
+use client::informer::View;
 use client::{Client, Informer, Key, Resource};
 use parking_lot::Mutex;
 use stdx::shutdown::Stage;
@@ -13,7 +13,7 @@ use stdx::{Rng, SharedClock};
 use tokio::sync::Notify;
 
 use crate::gate::{Claims, Desk, Waiter};
-use crate::model::{self, Rank, objects};
+use crate::model::objects;
 
 /// What has changed since the last pass. Bounded by the number of objects.
 #[derive(Default)]
@@ -113,28 +113,4 @@ impl Caches {
             ("pods", self.pods.revision()),
         ]
     }
-}
-
-/// What rules need to know of a pod; `None` when it has no address of its own.
-pub(super) fn facts(pod: &Cached<objects::Pod>, node: &str, claims: &Claims) -> Option<model::Pod> {
-    if pod.view.spec.host_network || pod.view.has_ended() {
-        return None;
-    }
-    let (told, addresses) = match claims.of(&pod.meta.key(), &pod.meta.uid) {
-        Some((told, addresses)) => (told, addresses.to_vec()),
-        None => (0, pod.view.addresses()),
-    };
-    let rank = Rank {
-        told: std::cmp::Reverse(told),
-        is_deleting: pod.meta.is_deleting(),
-        created: std::cmp::Reverse(pod.meta.creation_timestamp.map_or(0, |at| at.as_second())),
-    };
-    let is_here = &*pod.view.spec.node_name == node;
-    (!addresses.is_empty()).then(|| model::Pod {
-        labels: pod.meta.labels.clone(),
-        addresses,
-        ports: pod.view.named_ports(),
-        is_here,
-        rank,
-    })
 }
