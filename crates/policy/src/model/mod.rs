@@ -35,10 +35,13 @@ pub struct Pod {
 impl Pod {
     /// Who has an address that two pods name: the lower. What somebody says of another node's pod takes nothing,
     /// least of all its isolation, from one that is here.
-    pub fn precedence(&self) -> (bool, Rank) {
+    pub fn precedence(&self) -> Precedence {
         (!self.is_here, self.rank)
     }
 }
+
+/// Whether it is elsewhere, and its rank.
+pub type Precedence = (bool, Rank);
 
 /// Of two pods of this node, or two of others, the lower has an address that both name. The runtime's word (`told`, counted upwards) comes
 /// before what a status says, pods that stay before pods that go, and younger ones before older ones.

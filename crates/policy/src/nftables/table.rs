@@ -21,7 +21,7 @@ use super::draft::Draft;
 use super::render::{self, OWN};
 use crate::model::policy::{Direction, Group, Policy};
 use crate::model::ranges::{Ranges, family};
-use crate::model::{Labels, NamedPort, Namespaces, Pod, Rank};
+use crate::model::{Labels, NamedPort, Namespaces, Pod, Precedence};
 
 /// What became of one object; `None`: it is gone.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,7 +56,7 @@ pub struct Table {
     policies: BTreeMap<Key, Arc<Policy>>,
     places: BTreeMap<Key, Place>,
     /// Who names an address; the first has it.
-    holders: BTreeMap<IpAddr, BTreeSet<((bool, Rank), Key)>>,
+    holders: BTreeMap<IpAddr, BTreeSet<(Precedence, Key)>>,
     groups: BTreeMap<String, Shared<Arc<Group>>>,
     nets: BTreeMap<(usize, String), Shared<()>>,
     ports: BTreeMap<NamedPort, Shared<String>>,
