@@ -1,16 +1,17 @@
-//! What the DNS tells of itself: `/health` and `/ready` as CoreDNS' plugins do, and `/metrics`.
+//! What the DNS tells of itself: `/health` and `/ready` as CoreDNS' plugins do, and `/metrics`. Everybody is
+//! answered who reaches the port, as by CoreDNS: who scrapes may be outside of the cluster, and no name is told.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::{HeaderValue, Method, StatusCode};
 use stdx::metrics::{Form, Registry};
 use transport::{Handler, Request, Responding, Response};
 
+use crate::ready::Ready;
+
 /// The answers.
 pub struct Status {
-    /// The names of the cluster are known.
-    pub is_ready: Arc<AtomicBool>,
+    pub ready: Arc<Ready>,
     pub registry: Registry,
 }
 
@@ -23,7 +24,7 @@ impl Status {
         match request.uri().path() {
             "/health" => told(StatusCode::OK, plain, "OK".into()),
             // Who is not ready yet says by which part.
-            "/ready" if self.is_ready.load(Ordering::Relaxed) => told(StatusCode::OK, plain, "OK".into()),
+            "/ready" if self.ready.is_ready() => told(StatusCode::OK, plain, "OK".into()),
             "/ready" => told(StatusCode::SERVICE_UNAVAILABLE, plain, "kubernetes".into()),
             "/metrics" => {
                 let form = Form::asked(request.headers().get(http::header::ACCEPT).and_then(|v| v.to_str().ok()));
@@ -56,15 +57,18 @@ mod tests {
     fn what_is_told() {
         let registry = Registry::default();
         registry.counter("a_total", "A.", &[]).inc(&[]);
-        let status = Status { is_ready: Arc::default(), registry };
+        let status = Status { ready: Arc::default(), registry };
         let code = |method: Method, path: &str| {
             let request =
                 http::Request::builder().method(method).uri(path).body(transport::empty()).expect("a request");
             status.answer(&request).status().as_u16()
         };
         assert_eq!([code(Method::GET, "/health"), code(Method::GET, "/ready")], [200, 503]);
-        status.is_ready.store(true, Ordering::Relaxed);
+        status.ready.synced();
         assert_eq!([code(Method::GET, "/ready"), code(Method::GET, "/metrics")], [200, 200]);
+        let ailing = status.ready.ails();
+        assert_eq!(code(Method::GET, "/ready"), 503, "a part does not work");
+        drop(ailing);
         assert_eq!([code(Method::POST, "/ready"), code(Method::GET, "/")], [405, 404]);
     }
 }

@@ -91,8 +91,8 @@ struct Counts {
     /// By who owns the name, and code.
     responses: [[AtomicU64; CODES.len()]; 2],
     took: [Hot; 2],
-    /// Messages of whom nobody here answers, and such as are no questions.
-    dropped: [AtomicU64; 2],
+    /// Messages without an answer, by the reason.
+    dropped: [AtomicU64; 3],
 }
 
 /// Why a message gets no answer.
@@ -102,6 +102,8 @@ pub enum Dropped {
     Stranger = 0,
     /// It is no question.
     NoQuestion = 1,
+    /// It was a mistake of ours.
+    Panic = 2,
 }
 
 fn place<const N: usize>(known: &[u16; N], value: u16) -> usize {
@@ -283,8 +285,12 @@ impl Counts {
             took.render(page, name, &[("server", SERVER), ("zone", zone), ("view", "")]);
         }
         let name = "pintle_dns_dropped_total";
-        page.family(name, Type::Counter, "Messages that get no answer: of strangers, and such as are no questions.");
-        for (why, count) in ["stranger", "no_question"].iter().zip(&self.dropped) {
+        page.family(
+            name,
+            Type::Counter,
+            "Messages that get no answer: of strangers, such as are no questions, and those that we fail at.",
+        );
+        for (why, count) in ["stranger", "no_question", "panic"].iter().zip(&self.dropped) {
             page.sample(name, &[("reason", why)], value(count));
         }
     }

@@ -1,8 +1,8 @@
 //! Keeps the zone as the API says: what changes is decided anew, Service by Service.
 
 use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use api::types::core::v1 as core;
 use api::types::discovery::v1 as discovery;
@@ -13,7 +13,8 @@ use stdx::shutdown::Stage;
 use stdx::{Rng, SharedClock};
 use tokio::sync::Notify;
 
-use crate::zone::{SERVICE_NAME, Service, Slice, Zone, decide};
+use crate::ready::Ready;
+use crate::zone::{Records, SERVICE_NAME, Service, Slice, Zone, decide};
 
 const BY_SERVICE: &str = "service";
 /// Services that are decided before questions are answered again: the zone is not held for long.
@@ -54,7 +55,7 @@ pub struct Names {
     namespaces: Informer<Nothing>,
     dirty: Arc<Dirty>,
     zone: Arc<RwLock<Zone>>,
-    synced: Arc<AtomicBool>,
+    ready: Arc<Ready>,
 }
 
 impl Names {
@@ -62,7 +63,7 @@ impl Names {
     pub fn start(
         client: &Client,
         zone: Arc<RwLock<Zone>>,
-        synced: Arc<AtomicBool>,
+        ready: Arc<Ready>,
         (clock, rng): (&SharedClock, &Rng),
         stage: &Stage,
     ) -> Self {
@@ -88,22 +89,36 @@ impl Names {
             of.namespaces.lock().insert(change.object().meta.name.clone());
             of.wake.notify_one();
         });
-        Self { services, slices, namespaces, dirty, zone, synced }
+        Self { services, slices, namespaces, dirty, zone, ready }
     }
 
-    /// Follows, and says when the zone holds what there was at the beginning.
-    pub async fn run(self, told: impl FnOnce() + Send) {
+    /// Follows, and says when the zone holds what there was at the beginning. It may be begun again after it panicked.
+    pub async fn run(&self) {
         futures::join!(self.services.synced(), self.slices.synced(), self.namespaces.synced());
-        self.pass();
-        self.synced.store(true, Ordering::Relaxed);
-        told();
+        // Made aside, also after a panic that may have left the zone as it should not be; meanwhile what was known
+        // is answered.
+        *self.dirty.services.lock() = BTreeSet::new();
+        *self.dirty.namespaces.lock() = BTreeSet::new();
+        let mut zone = self.zone.read().begun_again();
+        for namespace in self.namespaces.list() {
+            zone.set_namespace(&namespace.meta.name, true);
+        }
+        let domain = zone.settings().domain.clone();
+        for some in self.services.list().chunks(ROUND) {
+            for key in some.iter().map(|service| service.meta.key()) {
+                zone.set(&key, contained(&key, || self.records(&key, &domain)));
+            }
+            tokio::task::yield_now().await;
+        }
+        *self.zone.write() = zone;
+        self.ready.synced();
         loop {
+            self.pass().await;
             self.dirty.wake.notified().await;
-            self.pass();
         }
     }
 
-    fn pass(&self) {
+    async fn pass(&self) {
         let namespaces = std::mem::take(&mut *self.dirty.namespaces.lock());
         for name in namespaces {
             let exists = self.namespaces.find("", &name).is_some();
@@ -112,17 +127,39 @@ impl Names {
         let keys: Vec<Key> = std::mem::take(&mut *self.dirty.services.lock()).into_iter().collect();
         for some in keys.chunks(ROUND) {
             let domain = self.zone.read().settings().domain.clone();
-            let decided = some.iter().map(|key| (key, self.records(key, &domain))).collect::<Vec<_>>();
-            let mut zone = self.zone.write();
-            for (key, records) in decided {
-                zone.set(key, records);
+            let decided =
+                some.iter().map(|key| (key, contained(key, || self.records(key, &domain)))).collect::<Vec<_>>();
+            {
+                let mut zone = self.zone.write();
+                for (key, records) in decided {
+                    zone.set(key, records);
+                }
             }
+            tokio::task::yield_now().await;
         }
     }
 
-    fn records(&self, key: &Key, domain: &crate::wire::Name) -> Option<crate::zone::Records> {
+    fn records(&self, key: &Key, domain: &crate::wire::Name) -> Option<Records> {
         let service = self.services.get(key)?;
         let slices = self.slices.by_index(BY_SERVICE, &format!("{}/{}", key.namespace, key.name));
         decide((&key.namespace, &key.name), &service.view, slices.iter().map(|s| &s.view), domain)
+    }
+}
+
+/// A Service that brings the code to its end has no names, and takes those of no other with it.
+fn contained(key: &Key, decide: impl FnOnce() -> Option<Records>) -> Option<Records> {
+    catch_unwind(AssertUnwindSafe(decide)).unwrap_or_else(|_| {
+        tracing::error!(service = %key, "names of a Service were lost by a panic");
+        None
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_that_panics_has_no_names() {
+        assert!(contained(&Key::new("a", "b"), || panic!("on purpose")).is_none());
     }
 }

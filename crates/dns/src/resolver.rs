@@ -2,11 +2,12 @@
 //! others' answers, then the others.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::RwLock;
 
 use crate::metrics::Whose;
+use crate::ready::Ready;
 use crate::upstream::{Forwarder, Question};
 use crate::wire::{Data, Query, Record, Reply, kind, rcode};
 use crate::zone::{Asked, Found, Zone};
@@ -32,16 +33,15 @@ pub struct Pending {
 /// Knows who knows.
 pub struct Resolver {
     zone: Arc<RwLock<Zone>>,
-    /// The zone holds what there was when it began.
-    synced: Arc<AtomicBool>,
+    ready: Arc<Ready>,
     forwarder: Forwarder,
     turn: AtomicUsize,
 }
 
 impl Resolver {
-    /// A resolver; what it says of the cluster is that it cannot say, until `synced`.
-    pub fn new(zone: Arc<RwLock<Zone>>, synced: Arc<AtomicBool>, forwarder: Forwarder) -> Self {
-        Self { zone, synced, forwarder, turn: AtomicUsize::new(0) }
+    /// A resolver; what it says of the cluster is that it cannot say, until names are known.
+    pub fn new(zone: Arc<RwLock<Zone>>, ready: Arc<Ready>, forwarder: Forwarder) -> Self {
+        Self { zone, ready, forwarder, turn: AtomicUsize::new(0) }
     }
 
     /// Answers what can be answered without waiting; `room` is how long the answer may be.
@@ -61,7 +61,7 @@ impl Resolver {
             };
             let own = if matches!(found, Found::NotOurs) { Whose::Others } else { Whose::Cluster };
             let whose = *whose.get_or_insert(own);
-            if own == Whose::Cluster && !self.synced.load(Ordering::Relaxed) {
+            if own == Whose::Cluster && !self.ready.is_synced() {
                 return Begun::Done(whose, Reply::code(rcode::SERVFAIL));
             }
             match found {

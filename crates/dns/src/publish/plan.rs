@@ -2,12 +2,15 @@
 //!
 //! Each process has a slice of its own, which belongs to its Node and goes with it. While a Node's health is not
 //! known, whoever else is alive takes its slice out of the traffic; its own process puts it back in when the
-//! Node is heard of again. So they do not write against each other, and the last one is never taken out.
+//! Node is heard of again. So they do not write against each other, and the last one is never taken out. A process
+//! that was killed beside a kubelet that lives is found out by its Lease, which it renews.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::time::Duration;
 
 use serde_json::{Value, json};
+use stdx::clock::Instant;
 
 /// The namespace and the name of the Service: where everybody looks for it.
 pub const NAMESPACE: &str = "kube-system";
@@ -35,7 +38,7 @@ pub struct Own {
 pub struct Node {
     pub uid: String,
     pub zone: Option<String>,
-    /// Nothing has been heard of it for long.
+    /// Nothing has been heard of it, or of its DNS, for long.
     pub is_unknown: bool,
 }
 
@@ -69,6 +72,70 @@ pub fn slice_name(node: &str) -> String {
 /// True when the Service is somebody else's DNS: it chooses pods.
 fn is_foreign(service: &Value) -> bool {
     service["spec"]["selector"].as_object().is_some_and(|selector| !selector.is_empty())
+}
+
+/// What cannot be written because somebody else has: told to whoever looks after the cluster.
+pub fn conflicts(own: &Own, seen: &Seen, is_name_taken: bool) -> Vec<String> {
+    let mut out = Vec::new();
+    if let Some(service) = seen.service.as_ref().filter(|service| !is_foreign(service)) {
+        let address = service["spec"]["clusterIP"].as_str().unwrap_or_default();
+        if address.parse() != Ok(own.cluster_ip) {
+            out.push(format!(
+                "pods are to ask {}, and this Service has the address {address:?}, which cannot be changed: once it is \
+                 deleted it is made anew",
+                own.cluster_ip
+            ));
+        }
+    }
+    if is_name_taken && !seen.slices.contains_key(&slice_name(&own.node)) {
+        out.push(format!(
+            "the EndpointSlice {} is not ours, as it has no label {MANAGED_BY}={MANAGER}: until it is deleted no \
+             questions are led to the DNS of node {}",
+            slice_name(&own.node),
+            own.node
+        ));
+    }
+    out
+}
+
+/// The Lease by which others know that the process of a node lives.
+pub fn lease(own: &Own, node: &Node, renewed: &str) -> Value {
+    json!({
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {
+            "name": slice_name(&own.node),
+            "namespace": NAMESPACE,
+            "labels": {"k8s-app": "kube-dns", MANAGED_BY: MANAGER},
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": own.node, "uid": node.uid}],
+        },
+        "spec": {"holderIdentity": own.node, "leaseDurationSeconds": SILENT.as_secs(), "renewTime": renewed},
+    })
+}
+
+/// For how long a process may not be heard of before others take its slice out: what Nodes have.
+pub const SILENT: Duration = Duration::from_secs(40);
+
+/// When the processes of other nodes were heard of, by our own clock: theirs may be wrong.
+#[derive(Debug, Default)]
+pub struct Heard(BTreeMap<String, (String, Instant)>);
+
+impl Heard {
+    /// Takes note of the Leases that there are; those nodes whose process has been silent for too long. Of a process
+    /// without a Lease nothing is known.
+    pub fn silent<'a>(&mut self, leases: impl Iterator<Item = &'a Value>, now: Instant) -> BTreeSet<String> {
+        let mut before = std::mem::take(&mut self.0);
+        for lease in leases {
+            let spec = &lease["spec"];
+            let (Some(node), Some(renewed)) = (spec["holderIdentity"].as_str(), spec["renewTime"].as_str()) else {
+                continue;
+            };
+            let known = before.remove(node).filter(|(last, _)| last == renewed);
+            self.0.insert(node.to_owned(), known.unwrap_or_else(|| (renewed.to_owned(), now)));
+        }
+        let silent = self.0.iter().filter(|(_, (_, at))| now.since(*at) >= SILENT);
+        silent.map(|(node, _)| node.clone()).collect()
+    }
 }
 
 /// What should be written now.
@@ -346,6 +413,45 @@ mod tests {
             change(&mut seen);
             assert_eq!(told(&own(), &seen), *want, "{case}");
         }
+    }
+
+    #[test]
+    fn who_is_silent_for_long_is_not_heard_of() {
+        let own = |node: &str| Own { node: node.into(), ..own() };
+        let renewed = |name: &str, at: &str| lease(&own(name), &node("u", false), at);
+        let mut heard = Heard::default();
+        for (second, b, c, want) in [
+            (0, Some("1"), Some("9"), &[][..]),
+            (39, Some("2"), Some("9"), &[]),
+            // By which clock they tell the time does not matter, as long as they tell another one.
+            (40, Some("2"), Some("9"), &["c"]),
+            (45, Some("2"), Some("0"), &[]),
+            (79, Some("2"), None, &["b"]),
+            (80, None, Some("0"), &[]),
+        ] {
+            let leases: Vec<Value> =
+                [("b", b), ("c", c)].iter().filter_map(|(name, at)| Some(renewed(name, (*at)?))).collect();
+            let silent = heard.silent(leases.iter(), Instant(Duration::from_secs(second)));
+            assert_eq!(silent.iter().map(String::as_str).collect::<Vec<_>>(), want, "{second}");
+        }
+    }
+
+    #[test]
+    fn what_somebody_else_has_is_told() {
+        let is_told = |seen: &Seen, taken| {
+            conflicts(&own(), seen, taken).iter().map(|why| why.contains("kube-dns-a")).collect::<Vec<_>>()
+        };
+        let mut seen = seen();
+        assert!(is_told(&seen, false).is_empty());
+        assert_eq!(is_told(&seen, true), [true], "the slice's name is taken");
+        seen.slices.insert("kube-dns-a".into(), slice_of("a", "u-a", true));
+        assert!(is_told(&seen, true).is_empty(), "it is ours now");
+        seen.service = Some(json!({"spec": {"clusterIP": "10.96.0.53"}}));
+        assert_eq!(is_told(&seen, false), [false], "another address");
+        seen.service = Some(json!({"spec": {"clusterIP": "10.96.0.53", "selector": {"a": "b"}}}));
+        assert!(is_told(&seen, false).is_empty(), "somebody else's DNS may be where it likes");
+        seen.service = None;
+        assert!(is_told(&seen, false).is_empty());
     }
 
     #[test]

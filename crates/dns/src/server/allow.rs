@@ -16,11 +16,17 @@ pub struct Allow {
 }
 
 impl Allow {
+    /// Pods of these ranges, and processes of this host; Nodes are told later.
+    pub fn of(ranges: &[IpNet]) -> Self {
+        let own = ["127.0.0.0/8", "::1/128"].into_iter().filter_map(|text| text.parse().ok());
+        Self { ranges: ranges.iter().copied().chain(own).collect(), nodes: BTreeSet::new() }
+    }
+
     /// May they?
     pub fn is_allowed(&self, address: IpAddr) -> bool {
         // A socket for both families tells addresses of the older one in this form.
         let address = address.to_canonical();
-        address.is_loopback() || self.nodes.contains(&address) || self.ranges.iter().any(|r| r.contains(&address))
+        self.nodes.contains(&address) || self.ranges.iter().any(|r| r.contains(&address))
     }
 }
 
@@ -30,10 +36,8 @@ mod tests {
 
     #[test]
     fn strangers_are_not_answered() {
-        let allow = Allow {
-            ranges: vec!["10.244.0.0/16".parse().expect("a range"), "fd00:1::/64".parse().expect("a range")],
-            nodes: BTreeSet::from(["192.168.1.2".parse().expect("an address")]),
-        };
+        let mut allow = Allow::of(&["10.244.0.0/16", "fd00:1::/64"].map(|range| range.parse().expect("a range")));
+        allow.nodes.insert("192.168.1.2".parse().expect("an address"));
         for (address, want) in [
             ("10.244.255.1", true),
             ("::ffff:10.244.0.1", true),

@@ -17,6 +17,7 @@ pub use udp::serve as serve_udp;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -106,8 +107,18 @@ impl Front {
         allowed
     }
 
+    /// Takes a message, when who sent it may ask. What panics is lost, and told.
+    pub fn hear(&self, (from, way): (IpAddr, Way), message: &[u8], limit: Option<usize>, out: &mut Vec<u8>) -> Taken {
+        let take = || if self.is_allowed(from) { self.take(message, limit, way, out) } else { Taken::Dropped };
+        catch_unwind(AssertUnwindSafe(take)).unwrap_or_else(|_| {
+            tracing::error!(%from, "a message was lost by a panic");
+            self.metrics.dropped(Dropped::Panic);
+            Taken::Dropped
+        })
+    }
+
     /// Takes a message of somebody who may ask. `limit`: how long an answer may be, unless the question says so.
-    pub fn take(&self, message: &[u8], limit: Option<usize>, way: Way, out: &mut Vec<u8>) -> Taken {
+    fn take(&self, message: &[u8], limit: Option<usize>, way: Way, out: &mut Vec<u8>) -> Taken {
         let began = self.clock.now();
         let query = match Query::read(message) {
             Ok(query) => query,

@@ -1,5 +1,5 @@
-//! Questions over TCP: one after another, each after its length. Connections are counted, also by who has them,
-//! and end when they are slow.
+//! Questions over TCP, each after its length; answered as soon as the answer is there, in whatever order (RFC 7766).
+//! Connections are counted, also by who has them, and end when they are slow.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -10,7 +10,9 @@ use parking_lot::Mutex;
 use stdx::shutdown::Stage;
 use stdx::{ClockExt, SharedClock};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, mpsc};
 
 use super::{Front, Taken};
 use crate::metrics::Way;
@@ -34,6 +36,8 @@ impl Default for Bounds {
 
 /// A question is no longer than that.
 const LONGEST: usize = 4096;
+/// Questions of one connection that others are asked about at once.
+const WAITING: usize = 16;
 /// Once nothing more can be accepted, the next try comes after this.
 const EXHAUSTED: Duration = Duration::from_millis(100);
 
@@ -75,7 +79,7 @@ impl Drop for Place {
 }
 
 /// Serves until the stage stops.
-pub async fn serve(listener: TcpListener, front: Arc<Front>, bounds: Bounds, clock: SharedClock, stage: &Stage) {
+pub async fn serve(listener: Arc<TcpListener>, front: Arc<Front>, bounds: Bounds, clock: SharedClock, stage: &Stage) {
     let open = Arc::default();
     loop {
         let accepted = tokio::select! {
@@ -94,39 +98,90 @@ pub async fn serve(listener: TcpListener, front: Arc<Front>, bounds: Bounds, clo
             continue;
         }
         let Some(place) = Place::take(&open, from.ip(), &bounds) else { continue };
-        let (front, clock, way) = (front.clone(), clock.clone(), Way { tcp: true, v6: from.is_ipv6() });
+        let client = Client {
+            front: front.clone(),
+            clock: clock.clone(),
+            stage: stage.clone(),
+            from: (from.ip(), Way { tcp: true, v6: from.is_ipv6() }),
+            patience: bounds.patience,
+        };
         stage.run(async move {
             let _place = place;
-            answer(stream, &front, way, bounds.patience, &clock).await;
+            client.answer(stream).await;
         });
     }
 }
 
-/// Answers until the client has no more questions, or is too slow.
-async fn answer(mut stream: TcpStream, front: &Front, way: Way, patience: Duration, clock: &SharedClock) {
-    // An answer is written at once; there is nothing to wait for.
-    let _ = stream.set_nodelay(true);
-    let (mut message, mut out) = (Vec::new(), Vec::new());
-    loop {
-        let read = clock.timeout(patience, next(&mut stream, &mut message)).await;
-        if !matches!(read, Ok(Ok(()))) {
-            return;
+/// Who asks over one connection.
+struct Client {
+    front: Arc<Front>,
+    clock: SharedClock,
+    stage: Stage,
+    from: (IpAddr, Way),
+    patience: Duration,
+}
+
+impl Client {
+    /// Answers until the client has no more questions, or is too slow; what was asked before is still answered.
+    async fn answer(self, stream: TcpStream) {
+        // An answer is written at once; there is nothing to wait for.
+        let _ = stream.set_nodelay(true);
+        let (questions, answers) = stream.into_split();
+        let (told, heard) = mpsc::channel(1);
+        let reading = async {
+            // Whoever takes no more answers is asked nothing more.
+            tokio::select! {
+                () = self.read(questions, told.clone()) => {}
+                () = told.closed() => {}
+            }
+            drop(told);
+        };
+        futures::join!(reading, self.write(answers, heard));
+    }
+
+    async fn read(&self, mut questions: OwnedReadHalf, told: mpsc::Sender<Vec<u8>>) {
+        let waiting = Arc::new(Semaphore::new(WAITING));
+        let mut message = Vec::new();
+        loop {
+            // Others are asked for so many at once; the rest waits in the connection.
+            let Ok(slot) = waiting.clone().acquire_owned().await else { return };
+            let read = self.clock.timeout(self.patience, next(&mut questions, &mut message)).await;
+            if !matches!(read, Ok(Ok(()))) {
+                return;
+            }
+            let mut out = Vec::new();
+            match self.front.hear(self.from, &message, Some(usize::from(u16::MAX)), &mut out) {
+                Taken::Dropped => return,
+                Taken::Answered => {
+                    if told.send(out).await.is_err() {
+                        return;
+                    }
+                }
+                Taken::Later(later) => {
+                    let (front, told) = (self.front.clone(), told.clone());
+                    self.stage.run(async move {
+                        let _slot = slot;
+                        front.finish(later, &mut out).await;
+                        let _ = told.send(out).await;
+                    });
+                }
+            }
         }
-        match front.take(&message, Some(usize::from(u16::MAX)), way, &mut out) {
-            Taken::Dropped => return,
-            Taken::Answered => {}
-            Taken::Later(later) => front.finish(later, &mut out).await,
-        }
-        let Ok(length) = u16::try_from(out.len()) else { return };
-        let framed = [&length.to_be_bytes()[..], &out].concat();
-        if !matches!(clock.timeout(patience, stream.write_all(&framed)).await, Ok(Ok(()))) {
-            return;
+    }
+
+    async fn write(&self, mut answers: OwnedWriteHalf, mut heard: mpsc::Receiver<Vec<u8>>) {
+        while let Some(out) = heard.recv().await {
+            let Ok(length) = u16::try_from(out.len()) else { return };
+            let framed = [&length.to_be_bytes()[..], &out].concat();
+            if !matches!(self.clock.timeout(self.patience, answers.write_all(&framed)).await, Ok(Ok(()))) {
+                return;
+            }
         }
     }
 }
 
 /// Reads the next question.
-async fn next(stream: &mut TcpStream, message: &mut Vec<u8>) -> std::io::Result<()> {
+async fn next(stream: &mut OwnedReadHalf, message: &mut Vec<u8>) -> std::io::Result<()> {
     let length = usize::from(stream.read_u16().await?);
     if length > LONGEST {
         return Err(std::io::ErrorKind::InvalidData.into());

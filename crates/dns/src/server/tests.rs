@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use client::Key;
 use serde_json::json;
-use stdx::clock::RealClock;
+use stdx::clock::{ManualClock, RealClock};
 use stdx::metrics::Registry;
 use stdx::shutdown::Stage;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 
 use super::*;
+use crate::ready::Ready;
 use crate::upstream::tests::{Fake, counting};
 use crate::wire::{Edns, Message, Name, ask, kind, read};
 use crate::zone::{Service, Settings, Slice, Zone, decide, tests_text as text};
@@ -48,21 +49,49 @@ fn names(zone: &mut Zone) {
     }
 }
 
+/// What differs between tests.
+struct Setup {
+    synced: bool,
+    bounds: Bounds,
+    clock: SharedClock,
+    own: Own,
+    /// Instead of one that knows everything.
+    upstream: Option<SocketAddr>,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        let (bounds, clock) = (Bounds::default(), RealClock::shared());
+        Self { synced: true, bounds, clock, own: Own::new(BTreeSet::new), upstream: None }
+    }
+}
+
+/// Who asks from 127.0.0.1 may.
+fn allow() -> Arc<RwLock<Allow>> {
+    let ranges = vec!["127.0.0.1/32".parse().expect("a range")];
+    Arc::new(RwLock::new(Allow { ranges, nodes: BTreeSet::new() }))
+}
+
 impl World {
-    async fn start(synced: bool, bounds: Bounds) -> Self {
+    async fn start(setup: Setup) -> Self {
+        let Setup { synced, bounds, clock, own, upstream } = setup;
         let stage = Stage::new();
         let fake = Fake::of(&stage, [1, 1, 1, 1]).await;
         let settings = Settings { domain: name("cluster.local"), ttl: 5, ranges: Vec::new(), servers: Vec::new() };
         let mut zone = Zone::new(settings, 1);
         names(&mut zone);
-        let (registry, clock) = (Registry::default(), RealClock::shared());
+        let registry = Registry::default();
         let metrics = Arc::new(Metrics::new(&registry, "cluster.local."));
         let zone = Arc::new(RwLock::new(zone));
-        let synced = Arc::new(std::sync::atomic::AtomicBool::new(synced));
-        let resolver = Resolver::new(zone.clone(), synced, counting(&stage, &[fake.address], &[], metrics.clone()));
-        let front = Arc::new(Front::new(resolver, (Arc::default(), Own::new(BTreeSet::new)), metrics, clock.clone()));
+        let ready = Arc::new(Ready::default());
+        if synced {
+            ready.synced();
+        }
+        let forwarder = counting(&stage, &[upstream.unwrap_or(fake.address)], &[], metrics.clone());
+        let resolver = Resolver::new(zone.clone(), ready, forwarder);
+        let front = Arc::new(Front::new(resolver, (allow(), own), metrics, clock.clone()));
         let udp = Arc::new(UdpSocket::bind("127.0.0.1:0").await.expect("a socket"));
-        let tcp = TcpListener::bind("127.0.0.1:0").await.expect("a socket");
+        let tcp = Arc::new(TcpListener::bind("127.0.0.1:0").await.expect("a socket"));
         let (at, tcp_at) = (udp.local_addr().expect("an address"), tcp.local_addr().expect("an address"));
         let (of, stage_of) = (front.clone(), stage.clone());
         stage.spawn(async move { serve_udp(udp, of, &stage_of).await });
@@ -118,7 +147,7 @@ async fn closed(stream: &mut TcpStream) {
 
 #[tokio::test]
 async fn names_of_the_cluster_and_of_others() {
-    let world = World::start(true, Bounds::default()).await;
+    let world = World::start(Setup::default()).await;
     for (question, kind, want) in [
         ("web.default.svc.cluster.local", kind::A, "web.default.svc.cluster.local. A 10.96.0.7"),
         ("web.default.svc.cluster.local", kind::AAAA, "NOERROR"),
@@ -152,14 +181,14 @@ async fn names_of_the_cluster_and_of_others() {
 
 #[tokio::test]
 async fn what_cannot_be_known_yet_is_said() {
-    let world = World::start(false, Bounds::default()).await;
+    let world = World::start(Setup { synced: false, ..Setup::default() }).await;
     assert_eq!(world.told("web.default.svc.cluster.local", kind::A).await, "SERVFAIL");
     assert_eq!(world.told("a.org", kind::A).await, "a.org. A 1.1.1.1");
 }
 
 #[tokio::test]
 async fn a_long_answer_is_cut_and_comes_whole_over_tcp() {
-    let world = World::start(true, Bounds::default()).await;
+    let world = World::start(Setup::default()).await;
     let many = "many.default.svc.cluster.local";
     for (edns, limit) in [(None, 512), (Some(Edns { size: 4096, signatures: false }), 1232)] {
         let (bytes, message) = world.udp(many, kind::A, edns).await;
@@ -176,7 +205,7 @@ async fn a_long_answer_is_cut_and_comes_whole_over_tcp() {
 
 #[tokio::test]
 async fn the_name_comes_back_as_it_was_written() {
-    let world = World::start(true, Bounds::default()).await;
+    let world = World::start(Setup::default()).await;
     let socket = UdpSocket::bind("127.0.0.1:0").await.expect("a socket");
     let mut out = Vec::new();
     ask(7, &name("web.default.svc.cluster.local"), kind::A, false, None, &mut out);
@@ -189,57 +218,100 @@ async fn the_name_comes_back_as_it_was_written() {
     assert_eq!(&buffer[length - 16..length - 14], [0xc0, 12]);
 }
 
-#[tokio::test]
-async fn a_stranger_hears_nothing() {
-    let world = World::start(true, Bounds::default()).await;
-    // An address of this host that is not loopback; nothing is sent to find it out.
-    let finder = UdpSocket::bind("0.0.0.0:0").await.expect("a socket");
-    let Ok(()) = finder.connect("192.0.2.1:9").await else { return };
-    let address = finder.local_addr().expect("an address").ip();
-    if address.is_loopback() {
-        return;
-    }
-    let stranger = UdpSocket::bind((address, 0)).await.expect("a socket");
+/// Asks for a name of the cluster from an address that nobody knows.
+fn stranger(at: SocketAddr) -> std::net::UdpSocket {
+    let socket = std::net::UdpSocket::bind("127.0.0.2:0").expect("a socket");
+    socket.set_nonblocking(true).expect("set");
     let mut out = Vec::new();
     ask(7, &name("web.default.svc.cluster.local"), kind::A, false, None, &mut out);
-    if stranger.send_to(&out, world.at).await.is_err() {
-        return;
-    }
+    socket.send_to(&out, at).expect("sent");
+    socket
+}
+
+#[tokio::test]
+async fn a_stranger_hears_nothing() {
+    let world = World::start(Setup::default()).await;
+    let socket = stranger(world.at);
     // What comes after it is answered, and it is not.
     assert_eq!(world.told("web.default.svc.cluster.local", kind::AAAA).await, "NOERROR");
-    let mut buffer = [0; 512];
-    assert!(stranger.try_recv(&mut buffer).is_err());
+    assert!(socket.recv(&mut [0; 512]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock));
     assert!(world.registry.page().contains("pintle_dns_dropped_total{reason=\"stranger\"} 1\n"));
 }
 
 #[tokio::test]
+async fn a_message_that_panics_is_lost_and_no_other() {
+    let world = World::start(Setup { own: Own::new(|| panic!("on purpose")), ..Setup::default() }).await;
+    for _ in 0..3 {
+        stranger(world.at);
+    }
+    assert_eq!(world.told("web.default.svc.cluster.local", kind::AAAA).await, "NOERROR");
+    assert!(world.registry.page().contains("pintle_dns_dropped_total{reason=\"panic\"} 3\n"));
+}
+
+#[tokio::test]
+async fn over_tcp_nobody_waits_for_who_asked_before() {
+    let slow = UdpSocket::bind("127.0.0.1:0").await.expect("a socket");
+    let upstream = Some(slow.local_addr().expect("an address"));
+    let world = World::start(Setup { upstream, ..Setup::default() }).await;
+    let mut stream = world.connect().await;
+    send(&mut stream, "slow.org").await;
+    send(&mut stream, "web.default.svc.cluster.local").await;
+    let first = receive(&mut stream).await;
+    assert_eq!(first.answers.iter().map(text).collect::<Vec<_>>(), ["web.default.svc.cluster.local. A 10.96.0.7"]);
+    let mut buffer = [0; 512];
+    loop {
+        let (length, from) = slow.recv_from(&mut buffer).await.expect("asked");
+        let query = Query::read(&buffer[..length]).expect("a question");
+        if query.name.name() == name("slow.org") {
+            slow.send_to(&crate::upstream::tests::answer(&query, [1, 1, 1, 1]), from).await.expect("sent");
+            break;
+        }
+    }
+    let second = receive(&mut stream).await;
+    assert_eq!(second.answers.iter().map(text).collect::<Vec<_>>(), ["slow.org. A 1.1.1.1"]);
+}
+
+#[tokio::test]
 async fn clients_take_so_much_and_no_more() {
-    let bounds = Bounds { connections: 3, of_one: 2, patience: Duration::from_millis(300) };
-    let world = World::start(true, bounds).await;
+    let bounds = Bounds { connections: 3, of_one: 2, patience: Duration::from_secs(8) };
+    let clock = ManualClock::new(jiff::Timestamp::UNIX_EPOCH);
+    let world = World::start(Setup { bounds, clock: Arc::new(clock.clone()), ..Setup::default() }).await;
     let (mut first, mut second) = (world.connect().await, world.connect().await);
-    // Both are held.
+    // Both are held: time stands still.
     for stream in [&mut first, &mut second] {
         send(stream, "web.default.svc.cluster.local").await;
         receive(stream).await;
     }
     closed(&mut world.connect().await).await;
-    // One that says how much is to come, and then nothing; one that says too much.
-    first.write_all(&[0, 30, 1]).await.expect("sent");
-    closed(&mut first).await;
+    // One that says too much; its place is free again, for one that says what is no question, and so on.
     second.write_all(&[0xff, 0xff]).await.expect("sent");
     closed(&mut second).await;
-    // Their places are free again.
     let mut third = world.connect().await;
     send(&mut third, "web.default.svc.cluster.local").await;
     assert_eq!(receive(&mut third).await.answers.len(), 1);
-    // A message that is no question ends the connection.
     third.write_all(&[0, 3, 1, 2, 3]).await.expect("sent");
     closed(&mut third).await;
+    // One that says how much is to come, and then nothing, has its place until time has passed.
+    first.write_all(&[0, 30, 1]).await.expect("sent");
+    let mut fourth = world.connect().await;
+    send(&mut fourth, "web.default.svc.cluster.local").await;
+    assert_eq!(receive(&mut fourth).await.answers.len(), 1);
+    closed(&mut world.connect().await).await;
+    let passing = async {
+        loop {
+            clock.advance(bounds.patience);
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        () = closed(&mut first) => {}
+        () = passing => {}
+    }
 }
 
 #[tokio::test]
 async fn a_change_is_answered_at_once() {
-    let world = World::start(true, Bounds::default()).await;
+    let world = World::start(Setup::default()).await;
     world.zone.write().set(&Key::new("default", "web"), None);
     assert_eq!(world.told("web.default.svc.cluster.local", kind::A).await, "NXDOMAIN");
 }
@@ -248,15 +320,17 @@ async fn a_change_is_answered_at_once() {
 /// then on that server is asked nothing.
 #[tokio::test]
 async fn a_loop_ends() {
-    let world = World::start(true, Bounds::default()).await;
+    let world = World::start(Setup::default()).await;
     let relay = UdpSocket::bind("127.0.0.1:0").await.expect("a socket");
     let relay_at = relay.local_addr().expect("an address");
     // Ours, whose other server is the relay, which asks ours.
     let (registry, clock, stage) = (Registry::default(), RealClock::shared(), Stage::new());
     let metrics = Arc::new(Metrics::new(&registry, "cluster.local."));
     let forwarder = counting(&stage, &[relay_at], &[], metrics.clone());
-    let resolver = Resolver::new(world.zone.clone(), Arc::new(true.into()), forwarder);
-    let front = Arc::new(Front::new(resolver, (Arc::default(), Own::new(BTreeSet::new)), metrics, clock));
+    let ready = Arc::new(Ready::default());
+    ready.synced();
+    let resolver = Resolver::new(world.zone.clone(), ready, forwarder);
+    let front = Arc::new(Front::new(resolver, (allow(), Own::new(BTreeSet::new)), metrics, clock));
     let udp = Arc::new(UdpSocket::bind("127.0.0.1:0").await.expect("a socket"));
     let (at, stage_of) = (udp.local_addr().expect("an address"), stage.clone());
     stage.spawn(async move { serve_udp(udp, front, &stage_of).await });

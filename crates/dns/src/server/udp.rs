@@ -1,5 +1,6 @@
 //! Datagrams. What can be answered at once is answered before the next one is looked at: there is no queue that
-//! could grow, and no task for what takes microseconds.
+//! could grow, and no task for what takes microseconds. A message that brings the code below to its end is lost,
+//! and no other with it.
 
 use std::sync::Arc;
 
@@ -36,11 +37,8 @@ async fn run(socket: &Arc<UdpSocket>, front: &Arc<Front>, stage: &Stage) {
                 // Somebody who was answered is gone: the kernel tells it here.
                 Err(_) => continue,
             };
-            if !front.is_allowed(from.ip()) {
-                continue;
-            }
             let way = Way { tcp: false, v6: from.is_ipv6() };
-            match front.take(&buffer[..length], None, way, &mut out) {
+            match front.hear((from.ip(), way), &buffer[..length], None, &mut out) {
                 Taken::Dropped => {}
                 Taken::Answered => {
                     // A full queue of the kernel loses answers; whoever needs one asks again.

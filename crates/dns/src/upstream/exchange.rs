@@ -4,6 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use stdx::{ClockExt, Rng, SharedClock};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
@@ -32,8 +33,18 @@ pub enum Failure {
 impl Failure {
     /// The server is not there, or says what it cannot mean: others may know better, also for other names.
     pub fn is_of_the_server(&self) -> bool {
-        matches!(self, Self::Io(_) | Self::Silent)
+        match self {
+            Self::Io(error) => !is_ours(error),
+            Self::Silent => true,
+            Self::Damaged | Self::Forged | Self::Code(_) => false,
+        }
     }
+}
+
+/// This host or process has no more sockets, ports or memory: whoever was to be asked may be well.
+fn is_ours(error: &std::io::Error) -> bool {
+    let ours = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM, Errno::ADDRNOTAVAIL, Errno::ADDRINUSE];
+    error.raw_os_error().is_some_and(|code| ours.iter().any(|errno| errno.raw_os_error() == code))
 }
 
 /// How others are asked.
@@ -77,6 +88,10 @@ async fn datagram(to: SocketAddr, asked: &[u8]) -> Result<Message, Failure> {
         if wire::question_matches(asked, message) {
             return wire::read(message).map_err(|_| Failure::Damaged);
         }
+        // Some that do not understand extensions do not say what they did not understand.
+        if wire::is_bare_refusal(asked, message) {
+            return Ok(Message { code: wire::rcode::FORMERR, ..Message::default() });
+        }
     }
     Err(Failure::Forged)
 }
@@ -95,5 +110,28 @@ async fn stream(to: SocketAddr, asked: &[u8]) -> Result<Message, Failure> {
     match wire::read(&message) {
         Ok(message) if !message.truncated => Ok(message),
         _ => Err(Failure::Damaged),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_this_host_lacks_is_not_the_servers() {
+        let io = |errno: Errno| Failure::Io(errno.into());
+        for (failure, want) in [
+            (io(Errno::MFILE), false),
+            (io(Errno::NFILE), false),
+            (io(Errno::NOBUFS), false),
+            (io(Errno::ADDRNOTAVAIL), false),
+            (io(Errno::CONNREFUSED), true),
+            (io(Errno::HOSTUNREACH), true),
+            (Failure::Silent, true),
+            (Failure::Damaged, false),
+            (Failure::Code(wire::rcode::SERVFAIL), false),
+        ] {
+            assert_eq!(failure.is_of_the_server(), want, "{failure}");
+        }
     }
 }

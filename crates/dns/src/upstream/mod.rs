@@ -69,8 +69,8 @@ struct Shared {
     clock: SharedClock,
     rng: Rng,
     metrics: Arc<Metrics>,
-    /// A server went down.
-    down: Notify,
+    /// There is something to find out about a server.
+    look: Notify,
 }
 
 /// Takes a flight off the list, also when whoever flies is dropped.
@@ -100,13 +100,22 @@ impl Forwarder {
             clock,
             rng,
             metrics,
-            down: Notify::new(),
+            look: Notify::new(),
         };
         let this = Self { shared: Arc::new(shared) };
         let (own, cached) = (this.clone(), Arc::downgrade(&this.shared));
         this.shared.metrics.entries(move |positive| Some(cached.upgrade()?.cache.lock().len(positive)));
-        stage.run(async move { own.look_after().await });
+        stage.run(async move {
+            let clock = own.shared.clock.clone();
+            crate::ready::tend("looking after other servers", None, &clock, || own.look_after()).await;
+        });
         this
+    }
+
+    /// Finds out anew which servers ask us: more questions may lead here than before.
+    pub fn look_again(&self) {
+        self.routes().all().for_each(|server| server.is_unproved());
+        self.shared.look.notify_one();
     }
 
     /// What is known of it already.
@@ -162,7 +171,9 @@ impl Forwarder {
             let Some(server) = up.get(attempt % up.len().max(1)) else { break };
             match self.once(server, question).await {
                 Ok(reply) => {
-                    server.answered();
+                    if server.answered() {
+                        shared.look.notify_one();
+                    }
                     shared.cache.lock().put(&Key::of(question), &reply, shared.clock.now());
                     return reply;
                 }
@@ -170,7 +181,7 @@ impl Forwarder {
                     tracing::debug!(server = %server.address, name = %question.name, %failure, "no answer");
                     // One name that nobody answers takes no server away from all others: a probe decides.
                     if failure.is_of_the_server() && !server.suspect.swap(true, std::sync::atomic::Ordering::Relaxed) {
-                        shared.down.notify_one();
+                        shared.look.notify_one();
                     }
                 }
             }
@@ -206,7 +217,7 @@ impl Forwarder {
         let (routes, are_new) = self.shared.source.routes(self.shared.clock.now());
         if are_new {
             self.shared.cache.lock().clear();
-            self.shared.down.notify_one();
+            self.shared.look.notify_one();
         }
         routes
     }
@@ -214,7 +225,7 @@ impl Forwarder {
     /// True when the question is one that we asked to find a loop: the server it was sent to leads back here.
     pub fn is_own_probe(&self, name: &Name) -> bool {
         let routes = self.routes();
-        let found = routes.all().find(|server| server.probe.lock().as_ref() == Some(name)).cloned();
+        let found = routes.all().find(|server| server.is_found_out(name)).cloned();
         let Some(server) = found else { return false };
         if !server.loops.swap(true, std::sync::atomic::Ordering::Relaxed) {
             tracing::error!(server = %server.address, "this server for other names asks us: it is not asked any more");
@@ -223,39 +234,51 @@ impl Forwarder {
         true
     }
 
-    /// Looks for loops in what is new, and asks those that are down whether they are back.
+    /// Looks for loops, and asks those that are down whether they are back.
     async fn look_after(&self) {
         let shared = &*self.shared;
         let mut tries = 0;
         loop {
             let routes = self.routes();
-            for server in routes.all().filter(|server| server.is_unproved()) {
+            for server in routes.all().filter(|server| server.unproved_in(shared.clock.now()).is_zero()) {
                 let token = || shared.rng.text(b"0123456789abcdef", 16);
                 let Ok(name) = Name::parse(&format!("{}.{}", token(), token())) else { continue };
-                *server.probe.lock() = Some(name.clone());
-                self.probe(server, name, crate::wire::kind::HINFO).await;
+                server.begin_proof(name.clone(), shared.clock.now());
+                if self.probe(server, name, crate::wire::kind::HINFO).await && server.end_proof() {
+                    tracing::info!(server = %server.address, "this server for other names asks us no more");
+                }
             }
             for server in routes.all().filter(|server| server.is_to_be_probed()) {
                 self.probe(server, Name::root(), crate::wire::kind::NS).await;
             }
-            if routes.all().any(|server| server.is_to_be_probed()) {
+            let now = shared.clock.now();
+            let next = routes.all().map(|server| server.unproved_in(now)).min();
+            let pause = if routes.all().any(|server| server.is_to_be_probed()) {
                 tries += 1;
-                tokio::select! {
-                    () = shared.clock.sleep(PROBE.delay(tries)) => {}
-                    () = shared.down.notified() => {}
-                }
+                Some(next.unwrap_or_default().min(PROBE.delay(tries)))
             } else {
                 tries = 0;
-                shared.down.notified().await;
+                next
+            };
+            tokio::select! {
+                () = async { match pause {
+                    Some(pause) => shared.clock.sleep(pause).await,
+                    None => std::future::pending().await,
+                } } => {}
+                () = shared.look.notified() => {}
             }
         }
     }
 
-    async fn probe(&self, server: &Server, name: Name, kind: u16) {
+    /// Asks a server to see whether it is there; true when it is.
+    async fn probe(&self, server: &Server, name: Name, kind: u16) -> bool {
         let question = Question { name, kind, signatures: false, unchecked: false };
         // Whatever it says, it is there.
         match self.shared.exchange.ask(server.address, &question, None).await {
-            Ok(_) => server.answered(),
+            Ok(_) => {
+                server.answered();
+                return true;
+            }
             Err(failure) if failure.is_of_the_server() => {
                 if server.failed() {
                     tracing::warn!(server = %server.address, %failure, "a server for other names is down");
@@ -264,6 +287,7 @@ impl Forwarder {
             }
             Err(_) => {}
         }
+        false
     }
 }
 

@@ -28,15 +28,26 @@ pub struct Server {
     failures: AtomicU32,
     /// A question got no answer: a probe is to say whether the server is there.
     pub(super) suspect: AtomicBool,
-    /// The name that it was asked for to see whether it asks us.
-    pub(super) probe: Mutex<Option<Name>>,
+    /// The name that it was asked for to see whether it asks us; when; and whether the name came here.
+    pub(super) probe: Mutex<Probe>,
     pub(super) loops: AtomicBool,
 }
+
+/// How it was found out whether a server asks us.
+#[derive(Debug, Default)]
+pub(super) struct Probe {
+    pub name: Option<Name>,
+    at: Option<Instant>,
+    came: bool,
+}
+
+/// How often it is found out whether a server asks us: its settings change, and so does what leads questions here.
+const LOOPS: Duration = Duration::from_secs(60);
 
 impl Server {
     fn new(address: SocketAddr) -> Arc<Self> {
         let (failures, suspect, loops) = (AtomicU32::new(0), AtomicBool::new(false), AtomicBool::new(false));
-        Arc::new(Self { address, failures, suspect, probe: Mutex::new(None), loops })
+        Arc::new(Self { address, failures, suspect, probe: Mutex::default(), loops })
     }
 
     /// May it be asked?
@@ -49,18 +60,45 @@ impl Server {
         self.failures.load(Ordering::Relaxed) >= FAILURES
     }
 
-    /// Whether it asks us is not known.
-    pub(super) fn is_unproved(&self) -> bool {
-        self.probe.lock().is_none()
+    /// How long until it is to be found out whether it asks us.
+    pub(super) fn unproved_in(&self, now: Instant) -> Duration {
+        self.probe.lock().at.map_or(Duration::ZERO, |at| LOOPS.saturating_sub(now.since(at)))
     }
 
-    /// It has answered.
-    pub(super) fn answered(&self) {
-        self.failures.store(0, Ordering::Relaxed);
+    /// It is to be found out anew.
+    pub(super) fn is_unproved(&self) {
+        self.probe.lock().at = None;
+    }
+
+    /// It is asked for that name.
+    pub(super) fn begin_proof(&self, name: Name, now: Instant) {
+        *self.probe.lock() = Probe { name: Some(name), at: Some(now), came: false };
+    }
+
+    /// Somebody asks us for that name: true when that was this server's.
+    pub(super) fn is_found_out(&self, name: &Name) -> bool {
+        let mut probe = self.probe.lock();
+        let is_own = probe.name.as_ref() == Some(name);
+        probe.came |= is_own;
+        is_own
+    }
+
+    /// It has answered, and is asked again when the name has not come here meanwhile; true when that is new.
+    pub(super) fn end_proof(&self) -> bool {
+        !self.probe.lock().came && self.loops.swap(false, Ordering::Relaxed)
+    }
+
+    /// It has answered. One that comes back may be another one: true when it was down.
+    pub(super) fn answered(&self) -> bool {
         self.suspect.store(false, Ordering::Relaxed);
+        let is_back = self.failures.swap(0, Ordering::Relaxed) >= FAILURES;
+        if is_back {
+            self.is_unproved();
+        }
+        is_back
     }
 
-    /// It asks us: it is never asked.
+    /// It asks us: it is not asked.
     pub(super) fn is_looping(&self) -> bool {
         self.loops.load(Ordering::Relaxed)
     }

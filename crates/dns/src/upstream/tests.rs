@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use stdx::clock::RealClock;
+use stdx::clock::{ManualClock, RealClock};
 use stdx::metrics::Registry;
 use stdx::shutdown::Stage;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -194,6 +194,17 @@ async fn who_knows_no_extensions_is_asked_without() {
     .await;
     let forwarder = forwarder(&stage, &[fake.address], &[]);
     assert_eq!(told(&forwarder, "a.org").await, "a.org. A 1.1.1.1");
+    // One that does not even repeat the question.
+    let fake = Fake::start(&stage, |query, _, _| {
+        let mut out = Vec::new();
+        encode(query, &Reply::code(rcode::FORMERR), 1232, &mut out);
+        out.truncate(12);
+        out[4..].fill(0);
+        vec![if query.edns.is_some() { out } else { answer(query, [1, 1, 1, 1]) }]
+    })
+    .await;
+    let forwarder = super::tests::forwarder(&stage, &[fake.address], &[]);
+    assert_eq!(told(&forwarder, "a.org").await, "a.org. A 1.1.1.1");
 }
 
 #[tokio::test]
@@ -295,6 +306,50 @@ async fn a_server_that_asks_us_is_found_out() {
     assert_eq!(told(&forwarder, "a.org").await, "a.org. A 1.1.1.1");
     assert!(forwarder.is_own_probe(&probe), "and here the name comes again");
     assert_eq!(told(&forwarder, "b.org").await, "b.org. A 2.2.2.2");
+    // It is tried again, and as nothing comes here then it is asked as before.
+    forwarder.look_again();
+    let server = forwarder.routes().all().next().cloned().expect("a server");
+    while !server.is_up() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(told(&forwarder, "c.org").await, "c.org. A 1.1.1.1");
+}
+
+/// How often a server was asked whether it asks us.
+fn proofs(fake: &Fake) -> usize {
+    fake.asked.lock().iter().filter(|line| line.ends_with(" 13")).count()
+}
+
+#[tokio::test]
+async fn loops_are_looked_for_again_now_and_then_and_when_a_server_is_back() {
+    let (stage, clock) = (Stage::new(), ManualClock::new(jiff::Timestamp::UNIX_EPOCH));
+    let fake = Fake::of(&stage, [1, 1, 1, 1]).await;
+    let (source, metrics) = (
+        Source::new(vec![fake.address], BTreeMap::new(), "/dev/null".into(), Vec::new),
+        Arc::new(Metrics::new(&Registry::default(), "cluster.local.")),
+    );
+    let forwarder =
+        Forwarder::start(source, Bounds::default(), metrics, Arc::new(clock.clone()), Rng::seeded(1), &stage);
+    let seen = async |count| {
+        while proofs(&fake) < count {
+            tokio::task::yield_now().await;
+        }
+    };
+    seen(1).await;
+    let server = forwarder.routes().all().next().cloned().expect("a server");
+    // Who looks after servers is well after a second.
+    clock.advance(Duration::from_secs(1));
+    // Its answer has been heard of, and everybody waits, for nothing but the time.
+    while clock.next_timer() != Some(stdx::clock::Instant(Duration::from_secs(60))) {
+        tokio::task::yield_now().await;
+    }
+    clock.advance(Duration::from_secs(60));
+    seen(2).await;
+    // Both of its answers came; two failures later it is down, and with its next answer back.
+    assert!(!server.failed() && server.failed() && server.is_down());
+    assert_eq!(told(&forwarder, "a.org").await, "a.org. A 1.1.1.1");
+    assert!(server.is_up());
+    seen(3).await;
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ mod write;
 
 pub use name::{BadName, Lower, Name};
 pub use query::{Edns, Query, Refusal};
-pub use read::{BadMessage, Message, question_matches, read};
+pub use read::{BadMessage, Message, is_bare_refusal, question_matches, read};
 pub use record::{Data, Record, Soa};
 pub use write::{Reply, ask, encode, refuse};
 

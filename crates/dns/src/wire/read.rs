@@ -163,6 +163,15 @@ pub fn question_matches(asked: &[u8], message: &[u8]) -> bool {
         && part(after, after + 4).is_some_and(|(a, b)| a == b)
 }
 
+/// True when `message` says of what was asked as `asked` that it cannot be read, and does not even repeat it.
+pub fn is_bare_refusal(asked: &[u8], message: &[u8]) -> bool {
+    let counts_nothing = message.get(4..HEADER).is_some_and(|counts| counts.iter().all(|byte| *byte == 0));
+    counts_nothing
+        && message.get(..2) == asked.get(..2)
+        && message.get(2).is_some_and(|flags| flags & 0xf8 == 0x80)
+        && message.get(3).is_some_and(|flags| u16::from(flags & 0xf) == super::rcode::FORMERR)
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::{Edns, Query, Reply, ask, encode};

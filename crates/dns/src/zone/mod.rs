@@ -109,6 +109,11 @@ impl Zone {
         Self { settings, primary, mailbox, namespaces, clusters, endpoints, serial }
     }
 
+    /// One as this was made, without Services; its count of changes goes on.
+    pub fn begun_again(&self) -> Self {
+        Self::new(self.settings.clone(), self.serial.wrapping_add(1))
+    }
+
     /// How it was made.
     pub fn settings(&self) -> &Settings {
         &self.settings
@@ -177,11 +182,6 @@ impl Zone {
                 }
             }
         }
-    }
-
-    /// True when the name is one of the cluster's own domain.
-    pub fn is_ours(&self, name: &Name) -> bool {
-        name.is_within(&self.settings.domain)
     }
 
     /// What the zone says of a name.

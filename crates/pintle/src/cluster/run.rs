@@ -349,12 +349,7 @@ impl Cluster {
         self.server.metrics.registry.collect(move |page| own.render(page));
         let client = self.client(identities::component("system:pintle:dns"), "dns");
         let (clock, rng, stage) = (self.clock.clone(), self.rng.clone(), self.components.clone());
-        let task = node.spawn(async move {
-            match dns::listen(&options).await {
-                Ok(sockets) => dns::run(client, clock, rng, (options, sockets), &stage).await,
-                Err(error) => tracing::error!(%error, "the DNS cannot run"),
-            }
-        });
+        let task = node.spawn(async move { dns::run(client, clock, rng, options, &stage).await });
         self.components.spawn(async move { ended("dns", task.await) });
         Ok(())
     }

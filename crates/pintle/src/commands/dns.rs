@@ -101,10 +101,9 @@ pub async fn run(args: Dns, clock: SharedClock) -> Result<()> {
     options.service_ranges = args.service_cluster_ip_range.clone();
     options.resolv_conf = args.resolv_conf.clone();
     options.registry = serving::registry();
-    let sockets = dns::listen(&options).await.with_context(|| format!("answering names at {node_ip}"))?;
     let component = |stage| {
         let clock = clock.clone();
-        async move { dns::run(client, clock, Rng::from_os(), (options, sockets), &stage).await }
+        async move { dns::run(client, clock, Rng::from_os(), options, &stage).await }
     };
     args.standalone.run(&clock, component).await
 }
