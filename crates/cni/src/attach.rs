@@ -136,7 +136,7 @@ fn make(
     // The record is there before any address is its own.
     held.write(&record).map_err(Error::io("the attachment's record"))?;
     for range in &config.ranges {
-        record.addresses.push(claim(records, held, *range, &kept)?);
+        record.addresses.push(claim(config, rtnl, records, held, *range, &kept)?);
     }
     let unused: Vec<IpAddr> = kept.into_iter().filter(|a| !record.addresses.contains(a)).collect();
     records.release(&held.key, &unused).map_err(Error::io("the addresses"))?;
@@ -161,7 +161,14 @@ fn given(records: &Records, key: &Key) -> Result<Vec<IpAddr>, Error> {
     Ok(all.into_iter().filter(|(_, k)| k == key).map(|(address, _)| address).collect())
 }
 
-fn claim(records: &Records, held: &Held, range: IpNet, kept: &[IpAddr]) -> Result<IpAddr, Error> {
+fn claim(
+    config: &Config,
+    rtnl: &Rtnl,
+    records: &Records,
+    held: &Held,
+    range: IpNet,
+    kept: &[IpAddr],
+) -> Result<IpAddr, Error> {
     let refused = |error: Claim| match error {
         Claim::Exhausted(..) => Error::new(EXHAUSTED, error.to_string()),
         Claim::Io(error) => Error::io("an address")(error),
@@ -169,11 +176,13 @@ fn claim(records: &Records, held: &Held, range: IpNet, kept: &[IpAddr]) -> Resul
     if let Some(own) = kept.iter().find(|a| range.contains(*a)) {
         return Ok(*own);
     }
-    match records.claim(held, range) {
+    // What cannot be asked is found when the route is made.
+    let is_taken = |address| rtnl.is_routed_alone(address).unwrap_or(false);
+    match records.claim(held, range, is_taken) {
         Err(Claim::Exhausted(..)) => {
             // Some may be of pods that are long gone.
-            collect::vanished(records)?;
-            records.claim(held, range).map_err(refused)
+            collect::vanished(records, &config.name)?;
+            records.claim(held, range, is_taken).map_err(refused)
         }
         other => other.map_err(refused),
     }
@@ -217,6 +226,7 @@ fn link(config: &Config, record: &Record, key: &Key, rtnl: &Rtnl, namespace: &Na
     let what = format!("the link {}", record.link);
     let own = rtnl.link(&record.link).map_err(Error::io(what.clone()))?;
     let own = own.ok_or_else(|| Error::new(TRY_AGAIN, format!("{what} vanished")))?;
+    take_nothing(&record.link).and_then(|()| rtnl.set_up(own.index)).map_err(Error::io(what.clone()))?;
     let inside = || within(record, mac, bandwidth);
     namespace.run(inside).map_err(Error::io(format!("the link {} of the container", record.ifname)))?;
     outside(record, own.index, peer_mac, bandwidth, rtnl).map_err(|error| match rtnl::is_there(&error) {
@@ -243,6 +253,21 @@ fn within(record: &Record, gateway_mac: Mac, bandwidth: Bandwidth) -> io::Result
         let gateway = output::gateway(v4);
         rtnl.set_neighbour(&Neighbour { link, address: gateway, mac: gateway_mac })?;
         rtnl.add_route(&Route::through(link, default(v4), gateway, STATIC))?;
+    }
+    Ok(())
+}
+
+/// Before the host's end is up: what a pod says is no advice for the host. A router that it announces, or a better
+/// way, would get what the host sends elsewhere (CVE-2020-13401). The settings go with the link.
+fn take_nothing(link: &str) -> io::Result<()> {
+    for (family, setting) in [("ipv6", "accept_ra"), ("ipv6", "accept_redirects"), ("ipv4", "accept_redirects")] {
+        let path = PathBuf::from("/proc/sys/net").join(family).join("conf").join(link).join(setting);
+        match std::fs::read_to_string(&path) {
+            Ok(value) if value.trim() == "0" => {}
+            // A kernel without IPv6.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            _ => std::fs::write(path, "0")?,
+        }
     }
     Ok(())
 }
@@ -288,7 +313,7 @@ pub fn delete(config: &Config, container_id: &str, ifname: &str) -> Result<(), E
     }
 }
 
-fn delete_link(network: &str, key: &Key) -> Result<(), Error> {
+pub(crate) fn delete_link(network: &str, key: &Key) -> Result<(), Error> {
     let name = link_name(network, key);
     let deleted = Rtnl::open().and_then(|rtnl| rtnl.delete_link(&name));
     deleted.map(drop).map_err(Error::io(format!("the link {name}")))

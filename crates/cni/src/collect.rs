@@ -12,19 +12,20 @@ use crate::attach;
 use crate::config::{Attachment, Config};
 use crate::error::Error;
 use crate::ports;
-use crate::records::{Held, Key, Records};
+use crate::records::{Held, Key, Record, Records};
 
 /// A runtime tells of a pod only when its network is there; so long after an ADD it would have.
 const YOUNG: Duration = Duration::from_secs(600);
 
-/// GC: takes away every attachment that the runtime does not name.
+/// GC: takes away every attachment that the runtime does not name; none where it names nothing at all.
 ///
 /// # Errors
 /// When something refuses.
 pub fn named(config: &Config) -> Result<(), Error> {
+    let Some(valid) = &config.valid else { return Ok(()) };
     let records = Records::of(&config.data_dir, &config.name);
     let key = |a: &Attachment| Key::new(&a.container_id, &a.ifname);
-    let valid: BTreeSet<Key> = config.valid.iter().map(key).collect();
+    let valid: BTreeSet<Key> = valid.iter().map(key).collect();
     sweep(&records, &config.name, config.gate.as_deref(), |key, _, _| !valid.contains(key))?;
     Ok(())
 }
@@ -49,10 +50,18 @@ pub fn unknown(
 }
 
 /// Takes back addresses of containers whose network namespace is gone.
-pub(crate) fn vanished(records: &Records) -> Result<(), Error> {
+pub(crate) fn vanished(records: &Records, network: &str) -> Result<(), Error> {
     for (key, _) in records.keys().map_err(Error::io("the records"))? {
-        let Some(held) = records.hold_idle(key.clone()).map_err(Error::io("the records"))? else { continue };
+        let Some(mut held) = records.hold_idle(key.clone()).map_err(Error::io("the records"))? else { continue };
         if is_gone(&held) {
+            // The kernel may be about to end its links still, and what leads to them.
+            attach::delete_link(network, &key)?;
+            // Ports lead to nobody before another pod has the address.
+            if let Some(record) = held.read().filter(|record| !record.ports.is_empty()) {
+                let without = Record { ports: Vec::new(), complete: false, ..record };
+                held.write(&without).map_err(Error::io("the records"))?;
+                ports::sync(records)?;
+            }
             // The rest of it goes with the DEL or the sweep that follows.
             records.release_all(&key).map_err(Error::io("the addresses"))?;
         }
@@ -96,8 +105,10 @@ fn orphans(records: &Records) -> Result<(), Error> {
         if present.contains(&key) {
             continue;
         }
-        // An ADD that began since cannot have got this address: it was taken.
+        // An ADD of the very same attachment may have begun since, and got this very address.
+        let Some(held) = records.hold_absent(key.clone()).map_err(Error::io("the records"))? else { continue };
         records.release(&key, &[address]).map_err(Error::io("the addresses"))?;
+        held.remove().map_err(Error::io("the records"))?;
     }
     Ok(())
 }

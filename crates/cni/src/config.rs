@@ -110,8 +110,8 @@ pub struct Config {
     pub bandwidth: Option<Bandwidth>,
     /// What ADD answered.
     pub previous: Option<Value>,
-    /// Of GC: what is to stay.
-    pub valid: Vec<Attachment>,
+    /// Of GC: what is to stay; `None` where nobody says.
+    pub valid: Option<Vec<Attachment>>,
 }
 
 #[derive(Deserialize)]
@@ -129,11 +129,16 @@ struct Raw {
     #[serde(default)]
     runtime_config: RuntimeConfig,
     prev_result: Option<Value>,
-    #[serde(rename = "cni.dev/valid-attachments", default)]
-    valid: Vec<Attachment>,
+    #[serde(rename = "cni.dev/valid-attachments", default, deserialize_with = "said")]
+    valid: Option<Vec<Attachment>>,
     // The specification before 1.1.0 was final wrote it so.
-    #[serde(rename = "cni.dev/attachments", default)]
-    attachments: Vec<Attachment>,
+    #[serde(rename = "cni.dev/attachments", default, deserialize_with = "said")]
+    attachments: Option<Vec<Attachment>>,
+}
+
+/// A list that is there: `null` is how some write an empty one.
+fn said<'de, D: serde::Deserializer<'de>>(list: D) -> Result<Option<Vec<Attachment>>, D::Error> {
+    Ok(Some(Option::deserialize(list)?.unwrap_or_default()))
 }
 
 #[derive(Default, Deserialize)]
@@ -235,7 +240,6 @@ pub fn parse(text: &[u8]) -> Result<Config, Error> {
     } else {
         asked.into_iter().map(port).filter_map(Result::transpose).collect()
     };
-    let valid = if raw.valid.is_empty() { raw.attachments } else { raw.valid };
     Ok(Config {
         version,
         name: raw.name,
@@ -246,7 +250,7 @@ pub fn parse(text: &[u8]) -> Result<Config, Error> {
         ports,
         bandwidth: raw.runtime_config.bandwidth.filter(|b| b.ingress_rate > 0 || b.egress_rate > 0),
         previous: raw.prev_result,
-        valid,
+        valid: raw.valid.or(raw.attachments),
     })
 }
 
@@ -292,6 +296,22 @@ mod tests {
         let port = &config.ports.expect("good")[0];
         assert_eq!((port.host_port, port.container_port, port.host_ip.as_str()), (1, 2, "::"));
         assert_eq!(config.bandwidth.map(|b| b.ingress_rate), Some(1000));
+    }
+
+    #[test]
+    fn a_list_that_is_absent_is_not_an_empty_one() {
+        let one = json!([{"containerID": "c", "ifname": "eth0"}]);
+        for (lists, want) in [
+            (json!({}), None),
+            (json!({"cni.dev/valid-attachments": null}), Some(0)),
+            (json!({"cni.dev/valid-attachments": []}), Some(0)),
+            (json!({"cni.dev/attachments": one}), Some(1)),
+            (json!({"cni.dev/valid-attachments": one, "cni.dev/attachments": []}), Some(1)),
+        ] {
+            let add =
+                |v: &mut Value| v.as_object_mut().expect("an object").extend(lists.as_object().expect("one").clone());
+            assert_eq!(of(add).expect("good").valid.map(|list| list.len()), want, "{lists}");
+        }
     }
 
     #[test]

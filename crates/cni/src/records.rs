@@ -185,6 +185,24 @@ impl Records {
         }
     }
 
+    /// Takes an attachment that is not there; `None` where it is. It is there until what is returned is removed.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn hold_absent(&self, key: Key) -> io::Result<Option<Held>> {
+        let path = self.attachments().join(key.as_str());
+        let file = match OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(None),
+            other => other?,
+        };
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(is_at(&file, &path)?.then_some(Held { key, path, file })),
+            // An ADD that began just now has it.
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Takes the lock of host ports.
     ///
     /// # Errors
@@ -244,18 +262,23 @@ impl Records {
         Ok(out)
     }
 
-    /// Gives a free address of `range` to the attachment that is held.
+    /// Gives a free address of `range` to the attachment that is held: one that is nobody's by the records, nor
+    /// `is_taken` by what they do not know of (pods of another plugin, of before an upgrade).
     ///
     /// # Errors
     /// When there is none, or the disk refuses.
-    pub fn claim(&self, held: &Held, range: IpNet) -> Result<IpAddr, Claim> {
+    pub fn claim(&self, held: &Held, range: IpNet, is_taken: impl Fn(IpAddr) -> bool) -> Result<IpAddr, Claim> {
         let cursor = self.dir.join(if range.addr().is_ipv4() { "last.4" } else { "last.6" });
         let last = fs::read_to_string(&cursor).ok().and_then(|text| text.trim().parse().ok());
         for address in allocate::candidates(range, last).take(ATTEMPTS) {
-            match std::os::unix::fs::symlink(held.key.as_str(), self.addresses().join(address.to_string())) {
+            let path = self.addresses().join(address.to_string());
+            match std::os::unix::fs::symlink(held.key.as_str(), &path) {
+                Ok(()) if is_taken(address) => {
+                    absent(fs::remove_file(path))?;
+                }
                 Ok(()) => {
                     // Without it the search begins elsewhere.
-                    let _ = fs::write(&cursor, address.to_string());
+                    let _ = point(&cursor, address);
                     return Ok(address);
                 }
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
@@ -296,6 +319,13 @@ impl Records {
         let given = self.given()?.into_iter().filter(|(address, _)| range.contains(address)).count();
         Ok((given as u128) < allocate::size(range))
     }
+}
+
+/// Writes the cursor in one step, of one length: a call that is killed leaves the old one or the new one.
+fn point(cursor: &Path, address: IpAddr) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(0o600).custom_flags(libc_nofollow());
+    options.open(cursor)?.write_all_at(format!("{:<45}\n", address.to_string()).as_bytes(), 0)
 }
 
 /// Opens no link: what is in the folder is made by nobody else.
@@ -367,19 +397,60 @@ mod tests {
         let (_dir, records) = records();
         let range: IpNet = "10.0.0.0/29".parse().expect("a range");
         let held: Vec<Held> = (0..5).map(|n| records.hold(Key::new(&format!("c{n}"), "eth0")).expect("held")).collect();
-        let given: Vec<IpAddr> = held.iter().map(|h| records.claim(h, range).expect("an address")).collect();
+        let given: Vec<IpAddr> = held.iter().map(|h| records.claim(h, range, |_| false).expect("an address")).collect();
         let mut different = given.clone();
         different.sort();
         different.dedup();
         assert_eq!(different.len(), 5);
         assert!(!records.has_room(range).expect("read"));
-        let error = records.claim(&held[0], range).expect_err("none is left");
+        let error = records.claim(&held[0], range, |_| false).expect_err("none is left");
         assert_eq!(error.to_string(), "no address is left in 10.0.0.0/29: all 5 are given out");
         records.release(&held[1].key, &given).expect("released");
         assert_eq!(records.given().expect("read").len(), 4, "only its own");
-        assert_eq!(records.claim(&held[0], range).expect("free again"), given[1]);
+        assert_eq!(records.claim(&held[0], range, |_| false).expect("free again"), given[1]);
         records.release_all(&held[0].key).expect("released");
         assert_eq!(records.given().expect("read").len(), 3);
+    }
+
+    #[test]
+    fn the_cursor_is_never_half_written() {
+        let (dir, records) = records();
+        let cursor = dir.path().join("n/last.4");
+        let range: IpNet = "10.0.0.0/16".parse().expect("a range");
+        let held = records.hold(Key::new("c", "eth0")).expect("held");
+        fs::write(&cursor, "10.0.200.200").expect("as an earlier version wrote it");
+        let file = File::open(&cursor).expect("it is there");
+        assert_eq!(records.claim(&held, range, |_| false).expect("an address"), IpAddr::from([10, 0, 200, 201]));
+        // It is the same file, and was never cut: longer and shorter ones take as much.
+        point(&cursor, [10, 0, 0, 9].into()).expect("written");
+        let length = file.metadata().expect("it is there").len();
+        assert_eq!((length, records.claim(&held, range, |_| false).expect("one")), (46, [10, 0, 0, 10].into()));
+        assert_eq!(file.metadata().expect("it is there").len(), length);
+    }
+
+    #[test]
+    fn an_address_that_leads_elsewhere_is_left_out() {
+        let (_dir, records) = records();
+        let range: IpNet = "10.0.0.0/29".parse().expect("a range");
+        let held = records.hold(Key::new("c", "eth0")).expect("held");
+        let theirs: [IpAddr; 2] = [[10, 0, 0, 2].into(), [10, 0, 0, 3].into()];
+        let claimed = records.claim(&held, range, |a| theirs.contains(&a)).expect("an address");
+        assert_eq!(claimed, IpAddr::from([10, 0, 0, 4]));
+        assert_eq!(records.given().expect("read").len(), 1, "and is nobody's by the records");
+        assert!(matches!(records.claim(&held, range, |_| true), Err(Claim::Exhausted(..))));
+    }
+
+    #[test]
+    fn an_attachment_that_is_there_is_not_taken_for_one_that_is_gone() {
+        let (_dir, records) = records();
+        let key = || Key::new("c", "eth0");
+        let held = records.hold(key()).expect("held");
+        assert!(records.hold_absent(key()).expect("looked").is_none());
+        held.remove().expect("removed");
+        let gone = records.hold_absent(key()).expect("looked").expect("it is gone");
+        assert!(records.hold_idle(key()).expect("looked").is_none(), "whoever comes waits");
+        gone.remove().expect("removed");
+        assert_eq!(records.keys().expect("read"), []);
     }
 
     #[test]

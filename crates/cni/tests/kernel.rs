@@ -63,6 +63,8 @@ fn main() -> ExitCode {
     run("ip route add default via 192.0.2.1 dev uplink");
     std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").expect("forwards");
     std::fs::write("/proc/sys/net/ipv6/conf/all/forwarding", "1").expect("forwards");
+    // As a host has it that takes its own default route from a router's announcements.
+    std::fs::write("/proc/sys/net/ipv6/conf/default/accept_ra", "2").expect("set");
     let filter = wanted.iter().find(|a| !a.starts_with('-'));
     for (name, test) in TESTS {
         if filter.is_none_or(|f| name.contains(f.as_str())) {
@@ -81,6 +83,7 @@ const TESTS: &[(&str, fn())] = &[
     ("bandwidth_is_limited", bandwidth_is_limited),
     ("a_gate_that_refuses_or_is_silent_fails_the_add", a_gate_that_refuses_or_is_silent_fails_the_add),
     ("a_range_that_is_given_out_says_so", a_range_that_is_given_out_says_so),
+    ("an_address_that_leads_elsewhere_is_given_to_nobody", an_address_that_leads_elsewhere_is_given_to_nobody),
     ("what_is_left_is_collected", what_is_left_is_collected),
     ("a_disk_that_is_full", a_disk_that_is_full),
     ("a_thousand_calls_with_kills_leave_nothing", a_thousand_calls_with_kills_leave_nothing),
@@ -212,6 +215,12 @@ fn calls_by_the_specification() {
     assert_eq!((&result["cniVersion"], address(&result, 0)), (&json!("1.1.0"), [10, 99, 0, 2].into()));
     assert_eq!(result["interfaces"][1]["mtu"], 1400, "as on the way out");
     assert!(output("ip -n c1 -o link show eth0").contains(" mtu 1400 "));
+    // The host takes no advice from it (CVE-2020-13401), although new links of this namespace do.
+    let link = result["interfaces"][0]["name"].as_str().expect("the host's end");
+    for setting in ["ipv6/conf/LINK/accept_ra", "ipv6/conf/LINK/accept_redirects", "ipv4/conf/LINK/accept_redirects"] {
+        let path = PathBuf::from("/proc/sys/net").join(setting.replace("LINK", link));
+        assert_eq!(std::fs::read_to_string(&path).expect("a setting").trim(), "0", "{}", path.display());
+    }
     // Twice: the same answer, and nothing new.
     let links = kernel();
     same(&add(&pod, config), &result);
@@ -458,6 +467,25 @@ fn a_range_that_is_given_out_says_so() {
     pods.iter().enumerate().filter(|(n, _)| *n != 2).for_each(|(_, pod)| pod.end());
 }
 
+/// As pods of another plugin have them, which an upgrade leaves running.
+fn an_address_that_leads_elsewhere_is_given_to_nobody() {
+    let network = Network::new(&["10.99.0.0/24", "fd99::/64"]);
+    let pod = Container::new("p1");
+    run("ip link add theirs type dummy");
+    run("ip link set theirs up");
+    for route in ["10.99.0.2/32", "10.99.0.3/32", "fd99::2/128"] {
+        run(&format!("ip route add {route} dev theirs"));
+    }
+    // A route to more than one address is no pod's.
+    run("ip route add 10.99.0.0/25 dev theirs");
+    let result = add(&pod, &network.config);
+    let want: [IpAddr; 2] = [[10, 99, 0, 4].into(), "fd99::3".parse().expect("an address")];
+    assert_eq!([address(&result, 0), address(&result, 1)], want);
+    del(&pod, &network.config);
+    run("ip link delete theirs");
+    pod.end();
+}
+
 fn what_is_left_is_collected() {
     let network = Network::new(&["10.99.0.0/24"]);
     let before = kernel();
@@ -466,6 +494,9 @@ fn what_is_left_is_collected() {
     let config = network.with(|c| c["runtimeConfig"] = ports);
     pods.iter().for_each(|pod| drop(add(pod, &config)));
     let valid = network.with(|c| c["cni.dev/valid-attachments"] = json!([{"containerID": "p2", "ifname": "eth0"}]));
+    // Who names nothing does not say that nothing is to stay.
+    assert_eq!(call("GC", &pods[0], &config), Ok(Value::Null));
+    assert_eq!(network.files().len(), 6, "{:?}", network.files());
     assert_eq!(call("GC", &pods[0], &valid), Ok(Value::Null));
     assert_eq!(network.files().len(), 2, "{:?}", network.files());
     assert!(output("nft list table ip pintle-hostports").contains("10.99.0.3"));
@@ -555,9 +586,19 @@ fn a_thousand_calls_with_kills_leave_nothing() {
         child.wait().expect("it ends");
     }
     assert!(killed > 50, "only {killed} calls were killed");
-    // No address has two pods: each is at the end of one link.
-    let given: Vec<String> = network.files().into_iter().filter(|f| f.contains("/addresses/10.")).collect();
-    assert!(given.len() <= PODS, "{given:?}");
+    // Each pod gets its network whole, and no address has two of them: their own ends say which they have.
+    let mut given: Vec<IpAddr> = Vec::new();
+    for (n, pod) in pods.iter().enumerate() {
+        let result = add(pod, &config(n));
+        for at in [0, 1] {
+            let own = address(&result, at);
+            assert!(output(&format!("ip -n {} -o addr show dev eth0", pod.0)).contains(&format!(" {own}/")), "{own}");
+            given.push(own);
+        }
+    }
+    given.sort();
+    given.dedup();
+    assert_eq!(given.len(), 2 * PODS, "{given:?}");
     // The runtime ends what it began: a DEL of each.
     let ends: Vec<Child> = pods.iter().enumerate().map(|(n, pod)| command("DEL", pod, &config(n))).collect();
     for child in ends {

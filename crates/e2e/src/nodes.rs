@@ -474,7 +474,7 @@ pub fn reset(binary: &Path, folder: &Path) -> Result<()> {
 impl Nodes {
     /// What `pintle reset` leaves on a node: routes, rules, links and settings.
     async fn left(&self, name: &str) -> Result<String> {
-        let mut left = self.says(name, &["ip", "route", "show", "proto", "80"]).await?;
+        let mut left = self.says(name, &["ip", "route", "show", "proto", "113"]).await?;
         left += &self.says(name, &["nft", "list", "tables"]).await?;
         left += &self.says(name, &["ip", "-o", "link", "show", "type", "vxlan"]).await?;
         let links = self.says(name, &["ip", "-o", "link", "show", "type", "veth"]).await?;

@@ -82,7 +82,7 @@ async fn journey(nodes: &mut Nodes) -> Result<()> {
     nodes.cluster.kubectl(&ready).await?;
     all_reach_all(nodes, &["p1", "p2", "p3"]).await.context("from pod to pod")?;
     // Plain routes on one network, VXLAN to the node behind the router.
-    let routes = nodes.says("n1", &["ip", "route", "show", "proto", "80"]).await?;
+    let routes = nodes.says("n1", &["ip", "route", "show", "proto", "113"]).await?;
     let lines: Vec<&str> = routes.lines().collect();
     ensure!(lines.len() == 2, "{routes}");
     ensure!(lines.iter().any(|l| l.contains("via 10.88.0.2 dev eth0")), "{routes}");
@@ -132,7 +132,7 @@ async fn journey(nodes: &mut Nodes) -> Result<()> {
     };
     nodes.cluster.eventually("the Node tells its new address", moved).await?;
     all_reach_all(nodes, &["p1", "p2", "p3"]).await.context("after a node was given another address")?;
-    let routes = nodes.says("n1", &["ip", "route", "show", "proto", "80"]).await?;
+    let routes = nodes.says("n1", &["ip", "route", "show", "proto", "113"]).await?;
     ensure!(routes.contains("via 10.88.0.22 dev eth0") && !routes.contains("via 10.88.0.2 "), "{routes}");
 
     // A node that vanishes takes nobody with it, and when its Node is gone nothing leads there.
@@ -140,7 +140,7 @@ async fn journey(nodes: &mut Nodes) -> Result<()> {
     nodes.cluster.kubectl(&["delete", "node", "n2"]).await?;
     nodes.cluster.kubectl(&["delete", "pod", "p2", "--force", "--grace-period=0", "--ignore-not-found"]).await?;
     let gone = || async {
-        let routes = nodes.says("n1", &["ip", "route", "show", "proto", "80"]).await?;
+        let routes = nodes.says("n1", &["ip", "route", "show", "proto", "113"]).await?;
         ensure!(routes.lines().count() == 1, "{routes}");
         Ok(())
     };

@@ -30,6 +30,9 @@ pub struct Network<'a> {
     pub mtu: Option<u32>,
 }
 
+/// The configuration's name in the runtime's folder.
+pub const CONFIGURATION: &str = "10-pintle.conflist";
+
 /// The network configuration list, pure.
 pub fn render(network: &Network) -> String {
     let ranges: Vec<String> = network.ranges.iter().map(ToString::to_string).collect();
@@ -50,12 +53,29 @@ pub fn render(network: &Network) -> String {
     format!("{list:#}\n")
 }
 
+/// True of a configuration that was written for this very network and whose ranges are of the cluster's: what
+/// the Node said since (its ranges, how large packets may be) is better known than what `network` says.
+pub fn is_kept(old: &str, network: &Network, cluster: &[IpNet]) -> bool {
+    let list: serde_json::Value = serde_json::from_str(old).unwrap_or_default();
+    let plugin = &list["plugins"][0];
+    let ranges = plugin["ranges"].as_array().cloned().unwrap_or_default();
+    let is_in = |text: &serde_json::Value| {
+        let range = text.as_str().and_then(|text| text.parse::<IpNet>().ok());
+        range.is_some_and(|range| cluster.iter().any(|c| c.contains(&range)))
+    };
+    list["name"] == NETWORK
+        && plugin["type"] == network.plugin
+        && plugin["dataDir"] == json!(network.state)
+        && plugin["gate"] == json!(network.gate)
+        && ranges.iter().any(is_in)
+}
+
 /// Writes the configuration in place. containerd watches for writes and ignores a file that is
 /// renamed into the folder, so this is the one file that is not replaced atomically; a torn one is
 /// written again at the next start.
 pub fn write(folder: &Path, text: &str) -> io::Result<()> {
     fs::create_dir_all(folder)?;
-    let path = folder.join("10-pintle.conflist");
+    let path = folder.join(CONFIGURATION);
     if fs::read_to_string(&path).is_ok_and(|old| old == text) {
         return Ok(());
     }
@@ -64,13 +84,18 @@ pub fn write(folder: &Path, text: &str) -> io::Result<()> {
     file.sync_data()
 }
 
-/// Fills the folder of plugins: `names` lead to `program`, and every other plugin that one of `folders` has
-/// leads there. Links that are right already stay.
+/// Fills our own folder of plugins: `names` lead to `program`, and every other plugin that one of `folders` has
+/// leads there. Links that are right already stay, and what is no link is somebody's: it stays, too.
 pub fn link_plugins(folder: &Path, program: &Path, names: &[&str], folders: &[&str]) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     let mut wanted: Vec<(String, PathBuf)> =
         names.iter().map(|name| ((*name).to_owned(), program.to_owned())).collect();
+    let own = fs::canonicalize(folder)?;
     for theirs in folders {
+        // Links to themselves would be all that is left of it.
+        if fs::canonicalize(theirs).is_ok_and(|theirs| theirs == own) {
+            continue;
+        }
         for entry in fs::read_dir(theirs).into_iter().flatten().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             if wanted.iter().all(|(n, _)| *n != name) {
@@ -84,12 +109,29 @@ pub fn link_plugins(folder: &Path, program: &Path, names: &[&str], folders: &[&s
     Ok(())
 }
 
-/// A link that a runtime may execute at any moment: it is replaced in one step.
-fn link(path: &Path, target: &Path) -> io::Result<()> {
+/// What is to be linked to `program` in a folder of plugins that is somebody else's: the plugin named `own`, unless
+/// a file of that name is there, and those of `others` of which there is none, not even a link.
+pub fn foreign_links(folder: &Path, own: &str, others: &[&str]) -> Vec<PathBuf> {
+    let is_file = |path: &Path| path.symlink_metadata().is_ok_and(|found| !found.is_symlink());
+    let mut out: Vec<PathBuf> = others
+        .iter()
+        .filter(|name| **name != own)
+        .map(|name| folder.join(name))
+        .filter(|path| path.symlink_metadata().is_err())
+        .collect();
+    out.extend(Some(folder.join(own)).filter(|path| !is_file(path)));
+    out
+}
+
+/// A link that a runtime may execute at any moment: it is replaced in one step. What is no link stays.
+pub fn link(path: &Path, target: &Path) -> io::Result<()> {
     if fs::read_link(path).is_ok_and(|old| old == target) {
         return Ok(());
     }
-    let part = path.with_extension("part");
+    if path.symlink_metadata().is_ok_and(|found| !found.is_symlink()) {
+        return Ok(());
+    }
+    let part = path.with_extension("pintle-part");
     match fs::remove_file(&part) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -136,5 +178,65 @@ mod tests {
         assert_eq!([target("ours"), target("loopback")], [PathBuf::from("/new"), "/new".into()]);
         assert_eq!(target("bridge"), theirs.join("bridge"));
         assert_eq!(fs::read_dir(&bin).expect("read").count(), 3);
+    }
+
+    #[test]
+    fn plugins_of_the_user_are_never_replaced() {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let (theirs, by_link) = (dir.path().join("theirs"), dir.path().join("link"));
+        fs::create_dir(&theirs).and_then(|()| symlink(&theirs, &by_link)).expect("made");
+        for plugin in ["bridge", "loopback"] {
+            fs::write(theirs.join(plugin), "a program").expect("a plugin");
+        }
+        // The folder that is filled is the distribution's own, also by another name.
+        for folder in [&theirs, &by_link] {
+            let folders = [theirs.to_str().expect("UTF-8")];
+            link_plugins(folder, Path::new("/new"), &["ours", "loopback"], &folders).expect("linked");
+        }
+        for plugin in ["bridge", "loopback"] {
+            assert_eq!(fs::read_to_string(theirs.join(plugin)).expect("a file"), "a program", "{plugin}");
+        }
+        assert_eq!(fs::read_link(theirs.join("ours")).expect("a link"), PathBuf::from("/new"));
+    }
+
+    #[test]
+    fn in_folders_of_others_only_what_is_not_there_is_linked() {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let names = |folder: &Path| {
+            let links = foreign_links(folder, "ours", &["ours", "loopback"]);
+            let name = |p: &PathBuf| p.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+            links.iter().map(name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(dir.path()), ["loopback", "ours"]);
+        symlink("/somewhere", dir.path().join("loopback")).expect("linked");
+        symlink("/an/older/one", dir.path().join("ours")).expect("linked");
+        assert_eq!(names(dir.path()), ["ours"], "their link stays, ours is led on");
+        fs::remove_file(dir.path().join("ours")).and_then(|()| fs::write(dir.path().join("ours"), "")).expect("a file");
+        assert_eq!(names(dir.path()), [""; 0]);
+    }
+
+    #[test]
+    fn a_configuration_that_the_node_said_is_kept() {
+        let net = |text: &str| text.parse::<IpNet>().expect("a network");
+        let (first, said) = ([net("10.244.0.0/24")], [net("10.244.7.0/24"), net("fd00:7::/64")]);
+        let first = Network {
+            plugin: "p",
+            ranges: &first,
+            state: Path::new("/s"),
+            gate: Some(Path::new("/run/g.sock")),
+            mtu: None,
+        };
+        let old = render(&Network { ranges: &said, mtu: Some(1450), ..first.clone() });
+        let cluster = [net("10.244.0.0/16")];
+        assert!(is_kept(&old, &first, &cluster));
+        for (text, network, cluster, why) in [
+            (old.as_str(), first.clone(), net("10.99.0.0/16"), "another cluster's"),
+            (&old, Network { state: Path::new("/t"), ..first.clone() }, cluster[0], "records elsewhere"),
+            (&old, Network { gate: None, ..first.clone() }, cluster[0], "nobody is asked any more"),
+            (&old, Network { plugin: "q", ..first.clone() }, cluster[0], "another plugin"),
+            (&old[..old.len() / 2], first.clone(), cluster[0], "torn"),
+        ] {
+            assert!(!is_kept(text, &network, &[cluster]), "{why}");
+        }
     }
 }

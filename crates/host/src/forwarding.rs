@@ -13,6 +13,8 @@ pub struct Dropping {
     pub chain: String,
     /// Lets pods' packets pass.
     pub mend: String,
+    /// No rule of it lets anything new pass, by whatever way: pods' packets do not.
+    pub is_certain: bool,
 }
 
 /// The chains of this machine that drop packets of pods in `ranges`. What cannot be asked drops nothing that
@@ -31,6 +33,7 @@ pub fn look(ranges: &[IpNet]) -> Vec<Dropping> {
             out.push(Dropping {
                 chain: format!("the chain {chain} of the nftables table {family} {table}"),
                 mend: format!("{}; {}", rule("saddr"), rule("daddr")),
+                is_certain: is_certain(&text),
             });
         }
     }
@@ -50,6 +53,7 @@ pub fn look(ranges: &[IpNet]) -> Vec<Dropping> {
             out.push(Dropping {
                 chain: format!("the chain FORWARD of {program}"),
                 mend: format!("{}; {}", rule("-s"), rule("-d")),
+                is_certain: is_certain(&text.to_lowercase()),
             });
         }
     }
@@ -60,18 +64,36 @@ fn concerns(family: &str, range: &IpNet) -> bool {
     match family {
         "ip" => range.addr().is_ipv4(),
         "ip6" => range.addr().is_ipv6(),
-        _ => true,
+        // What a bridge passes from port to port is none of the pods': theirs is routed.
+        "inet" => true,
+        _ => false,
     }
 }
 
 /// Somebody has said that packets of the range may pass, both ways.
 fn allows(text: &str, range: &IpNet) -> bool {
-    let range = range.to_string();
+    let holds = |word: &str| word.parse::<IpNet>().is_ok_and(|net| net.contains(range));
     let says = |from: &[&str]| {
-        text.lines()
-            .any(|line| line.contains(&range) && line.contains("accept") && from.iter().any(|w| line.contains(w)))
+        text.lines().filter(|line| line.contains("accept")).any(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            words.windows(2).any(|pair| from.contains(&pair[0]) && holds(pair[1]))
+        })
     };
-    says(&["saddr", "-s "]) && says(&["daddr", "-d "])
+    says(&["saddr", "-s"]) && says(&["daddr", "-d"])
+}
+
+/// True where no rule leads elsewhere or lets anything pass but what is known already: whatever other rules say
+/// (by link, by mark, in a set, in another chain) may be about pods, and only a packet would tell.
+fn is_certain(text: &str) -> bool {
+    let rules = text.lines().map(str::trim).filter(|line| !line.starts_with("-p ") && !line.contains("policy "));
+    let may_pass = |line: &str| {
+        let is_known = line.contains("established") && !line.contains("new");
+        let leads = ["accept", "jump ", "goto ", "queue", "vmap", "-j ", "-g "];
+        // A rule that only drops or counts lets nothing pass.
+        let ends = ["-j drop", "-j reject", "-j log"].iter().any(|w| line.contains(w));
+        !is_known && !ends && leads.iter().any(|w| line.contains(w))
+    };
+    !rules.into_iter().any(may_pass)
 }
 
 /// The chains in nft's list that are asked about what is passed on, and drop it unless they name it.
@@ -111,6 +133,38 @@ mod tests {
             "-P FORWARD DROP\n-a forward -s 10.244.0.0/16 -j accept\n-a forward -d 10.244.0.0/16 -j accept",
             &range
         ));
+        assert!(allows("ip saddr 10.0.0.0/8 accept\nip daddr 10.0.0.0/8 accept", &range), "a larger range");
+        assert!(!allows("ip saddr 10.244.0.0/24 accept\nip daddr 10.244.0.0/24 accept", &range), "a part of it");
         assert!(concerns("inet", &range) && concerns("ip", &range) && !concerns("ip6", &range));
+        assert!(!concerns("bridge", &range) && !concerns("netdev", &range));
+    }
+
+    #[test]
+    fn only_what_lets_nothing_pass_is_certain() {
+        let chain = |rule: &str| {
+            format!(
+                "table inet f {{\n\tchain fwd {{\n\t\ttype filter hook forward priority filter; policy drop;\n\t\t{rule}\n\t}}\n}}\n"
+            )
+        };
+        for (rule, certain) in [
+            ("", true),
+            ("ct state established,related accept", true),
+            ("counter packets 0 bytes 0 drop", true),
+            ("jump DOCKER-USER", false),
+            ("iifname \"veth*\" accept", false),
+            ("ip saddr @inside accept", false),
+            ("ct state vmap { established : accept, new : jump more }", false),
+        ] {
+            assert_eq!(is_certain(&chain(rule)), certain, "{rule}");
+        }
+        for (rule, certain) in [
+            ("", true),
+            ("-a forward -m conntrack --ctstate related,established -j accept", true),
+            ("-a forward -j log", true),
+            ("-a forward -j ufw-before-forward", false),
+            ("-a forward -i docker0 -j accept", false),
+        ] {
+            assert_eq!(is_certain(&format!("-p forward drop\n{rule}\n")), certain, "{rule}");
+        }
     }
 }

@@ -29,6 +29,12 @@ pub enum Mutation {
     Routes { protocol: u8 },
     /// A link of ours that no pod takes with it.
     Link { name: String },
+    /// A file of ours in a folder that is somebody else's; a symbolic link where `target` says where it leads.
+    ForeignFile {
+        path: PathBuf,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        target: Option<PathBuf>,
+    },
     /// A mount point of ours.
     Mount { path: PathBuf },
     /// The context we merged into a user's kubeconfig.

@@ -14,7 +14,7 @@ use stdx::SharedClock;
 
 use crate::forwarding::{self, Dropping};
 use crate::routes::{self, Route};
-use crate::{cni, sysctl};
+use crate::{cni, reset, sysctl};
 
 /// One thing that is missing, and how to mend it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +44,8 @@ pub struct Facts {
     /// Ranges of the cluster that overlap what is this host's or its networks': the flag that names the range,
     /// the range, and what it overlaps.
     pub overlaps: Vec<(&'static str, IpNet, String)>,
+    /// The cluster is there already: it has run with what is found, and does not stop for what it cannot change.
+    pub is_known: bool,
     /// Firewalls that would drop packets of pods.
     pub dropping: Vec<Dropping>,
     /// Kernel settings that are to be changed and cannot be, and why.
@@ -67,6 +69,8 @@ pub struct Wanted {
     pub runtime_endpoint: Option<String>,
     /// The addresses that pods will get, and where the plugin that gives them out keeps its records.
     pub pod_network: Option<(IpNet, PathBuf)>,
+    /// There is a cluster already.
+    pub is_known: bool,
     /// The ranges of the cluster, with the flags that name them.
     pub ranges: Vec<(&'static str, IpNet)>,
     /// Kernel settings that are to be changed: names and values.
@@ -91,7 +95,11 @@ fn overlaps(ranges: &[(&'static str, IpNet)]) -> std::io::Result<Vec<(&'static s
     }
     for route in rtnl.routes()? {
         let single = route.destination.prefix_len() == route.destination.max_prefix_len();
-        if single || route.destination.prefix_len() == 0 || route.protocol == PROTOCOL || is_ours(name(route.link)) {
+        if single
+            || route.destination.prefix_len() == 0
+            || route.leads_to_node(PROTOCOL, None)
+            || is_ours(name(route.link))
+        {
             continue;
         }
         taken.push((route.destination, format!("the route to {} by {}", route.destination, name(route.link))));
@@ -101,7 +109,7 @@ fn overlaps(ranges: &[(&'static str, IpNet)]) -> std::io::Result<Vec<(&'static s
 
 /// Pods' links, and the device to other nodes.
 fn is_ours(link: &str) -> bool {
-    link.starts_with("veth") || link == "pintle-vx"
+    link.starts_with("veth") || link == reset::DEVICE
 }
 
 fn judge_overlaps(ranges: &[(&'static str, IpNet)], taken: &[(IpNet, String)]) -> Vec<(&'static str, IpNet, String)> {
@@ -222,6 +230,7 @@ pub async fn look(wanted: &Wanted, path: &str, clock: &SharedClock) -> Facts {
     };
     Facts {
         is_root,
+        is_known: wanted.is_known,
         overlaps: overlaps(&wanted.ranges).unwrap_or_default(),
         dropping: if is_root { forwarding::look(&of_pods.collect::<Vec<_>>()) } else { Vec::new() },
         fixed_settings: if is_root { sysctl::fixed(&wanted.settings) } else { Vec::new() },
@@ -249,6 +258,29 @@ fn package(program: &str) -> &str {
         "setsid" => "util-linux",
         other => other,
     }
+}
+
+/// What networks and firewalls of this host may do to pods, and whether it is certain that they do.
+fn of_networks(facts: &Facts) -> Vec<(Problem, bool)> {
+    let overlaps = facts.overlaps.iter().map(|(flag, range, what)| Problem {
+        what: format!("the range {range} of {flag} overlaps {what}: whatever is there could not be reached"),
+        mend: format!("choose another range with {flag}"),
+    });
+    let dropping = facts.dropping.iter().map(|Dropping { chain, mend, is_certain }| {
+        let what = if *is_certain {
+            format!("{chain} drops what it does not name, and so what pods send")
+        } else {
+            format!("{chain} drops what no rule lets pass, and none names the pods' addresses")
+        };
+        (Problem { what, mend: mend.clone() }, *is_certain)
+    });
+    overlaps.map(|problem| (problem, true)).chain(dropping).collect()
+}
+
+/// What is told and hinders nothing: what is not certain, and what an existing cluster has run with.
+pub fn warnings(facts: &Facts) -> Vec<Problem> {
+    let all = of_networks(facts).into_iter();
+    all.filter(|(_, is_certain)| facts.is_known || !is_certain).map(|(problem, _)| problem).collect()
 }
 
 /// Everything that stands in the way, worst first.
@@ -298,14 +330,10 @@ pub fn judge(facts: &Facts) -> Vec<Problem> {
             ),
         );
     }
-    for (flag, range, what) in &facts.overlaps {
-        add(
-            format!("the range {range} of {flag} overlaps {what}: whatever is there could not be reached"),
-            format!("choose another range with {flag}"),
-        );
-    }
-    for Dropping { chain, mend } in &facts.dropping {
-        add(format!("{chain} drops what it does not name, and so what pods send"), mend.clone());
+    for (problem, is_certain) in of_networks(facts) {
+        if is_certain && !facts.is_known {
+            add(problem.what, problem.mend);
+        }
     }
     for (name, why) in &facts.fixed_settings {
         add(
@@ -370,13 +398,26 @@ mod tests {
                 Route { link: "veth2".into(), address: [10, 244, 0, 3].into() },
             ],
             overlaps: vec![(POD_RANGE, range("10.0.0.0/8"), "the address 10.0.0.5/24 of eth0".into())],
-            dropping: vec![Dropping { chain: "the chain FORWARD".into(), mend: "nft insert rule".into() }],
+            dropping: vec![Dropping {
+                chain: "the chain FORWARD".into(),
+                mend: "nft insert rule".into(),
+                is_certain: true,
+            }],
+            is_known: false,
             fixed_settings: vec![("net.ipv4.ip_forward", "Read-only file system".into())],
             missing_links: vec!["veth"],
             few_files: Some(256),
         };
         let problems = judge(&bad);
-        assert_eq!(problems.len(), 13);
+        assert_eq!((problems.len(), warnings(&bad)), (13, vec![]));
+        // A cluster that is there already is not stopped by what it has run with.
+        let known = Facts { is_known: true, ..bad.clone() };
+        assert_eq!((judge(&known).len(), warnings(&known).len()), (11, 2));
+        assert!(warnings(&known)[0].what.starts_with("the range 10.0.0.0/8"), "{:?}", warnings(&known));
+        // Nor is a new one by a firewall that may let pods pass.
+        let mut perhaps = bad.clone();
+        perhaps.dropping[0].is_certain = false;
+        assert_eq!((judge(&perhaps).len(), warnings(&perhaps).len()), (12, 1));
         assert!(problems[5].what.starts_with("the link veth1 has 10.244.0.2 (and 1 more), which is"), "{problems:?}");
         assert!(problems[5].mend.contains("ip link delete veth1"), "{problems:?}");
         assert_eq!(problems[1].mend, "apt-get install nftables");

@@ -13,6 +13,9 @@ use crate::journal::Mutation;
 use crate::layout::{Layout, is_owned};
 use crate::sysctl;
 
+/// The device to other nodes: what is by it is ours, whatever number it carries.
+pub const DEVICE: &str = "pintle-vx";
+
 /// One step of a reset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -27,6 +30,11 @@ pub enum Step {
     },
     DeleteLink {
         name: String,
+    },
+    /// A file of ours in somebody else's folder; a symbolic link only while it leads where ours did.
+    RemoveForeign {
+        path: PathBuf,
+        target: Option<PathBuf>,
     },
     RemoveCgroup(PathBuf),
     /// Only the pods below it that nothing runs in.
@@ -118,6 +126,9 @@ pub fn plan(entries: &[Mutation], layout: &Layout, seen: &Seen) -> Plan {
             }
             Mutation::Routes { protocol } => plan.steps.push(Step::DeleteRoutes { protocol: *protocol }),
             Mutation::Link { name } => plan.steps.push(Step::DeleteLink { name: name.clone() }),
+            Mutation::ForeignFile { path, target } => {
+                plan.steps.push(Step::RemoveForeign { path: path.clone(), target: target.clone() });
+            }
             Mutation::Cgroup { path } => plan.steps.push(Step::RemoveCgroup(path.clone())),
             Mutation::SharedCgroup { path } => plan.steps.push(Step::SweepCgroup(path.clone())),
             Mutation::Sysctl { name, old } => {
@@ -188,7 +199,8 @@ pub fn apply(step: &Step) -> io::Result<()> {
         }
         Step::DeleteRoutes { protocol } => {
             let rtnl = Rtnl::open()?;
-            for route in rtnl.routes()?.iter().filter(|route| route.protocol == *protocol) {
+            let device = rtnl.link(DEVICE)?.map(|device| device.index);
+            for route in rtnl.routes()?.iter().filter(|route| route.leads_to_node(*protocol, device)) {
                 match rtnl.delete_route(route) {
                     Err(error) if !rtnl::is_gone(&error) => return Err(error),
                     _ => {}
@@ -197,6 +209,10 @@ pub fn apply(step: &Step) -> io::Result<()> {
             Ok(())
         }
         Step::DeleteLink { name } => Rtnl::open()?.delete_link(name).map(drop),
+        Step::RemoveForeign { path, target: Some(target) } => {
+            if fs::read_link(path).is_ok_and(|found| found == *target) { gone(fs::remove_file(path)) } else { Ok(()) }
+        }
+        Step::RemoveForeign { path, target: None } => gone(fs::remove_file(path)),
         Step::RemoveCgroup(path) => below_hierarchies(path)?.iter().try_for_each(|p| gone(remove_cgroup(p))),
         Step::SweepCgroup(path) => below_hierarchies(path)?.iter().try_for_each(|p| gone(sweep_cgroup(p))),
         Step::RestoreSysctl { name, old } => gone(sysctl::restore(name, old)),
@@ -268,6 +284,7 @@ mod tests {
             Mutation::NftTable { family: "ip".into(), name: "pintle-proxy".into() },
             Mutation::Routes { protocol: 80 },
             Mutation::Link { name: "pintle-vx".into() },
+            Mutation::ForeignFile { path: "/etc/cni/net.d/10-pintle.conflist".into(), target: None },
         ];
         let seen = seen(
             &["/", "/var/lib/pintle/kubelet/a", "/var/lib/pintle/kubelet/a/b", "/home"],
@@ -279,6 +296,7 @@ mod tests {
             [
                 Step::Unmount("/var/lib/pintle/kubelet/a/b".into()),
                 Step::Unmount("/var/lib/pintle/kubelet/a".into()),
+                Step::RemoveForeign { path: "/etc/cni/net.d/10-pintle.conflist".into(), target: None },
                 Step::DeleteLink { name: "pintle-vx".into() },
                 Step::DeleteRoutes { protocol: 80 },
                 Step::DeleteTable { family: "ip".into(), name: "pintle-proxy".into() },
@@ -333,6 +351,30 @@ mod tests {
         let shared = [Mutation::SharedCgroup { path: "/kubepods".into() }];
         let plan = plan(&shared, &Layout::default(), &Seen::default());
         assert_eq!(plan.steps, [Step::SweepCgroup("/kubepods".into())]);
+    }
+
+    #[test]
+    fn links_in_folders_of_others_go_only_while_they_are_ours() {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let path = |name: &str| dir.path().join(name);
+        std::os::unix::fs::symlink("/bin/pintle", path("ours")).expect("a link");
+        std::os::unix::fs::symlink("/bin/theirs", path("theirs")).expect("a link");
+        fs::write(path("file"), "").and_then(|()| fs::write(path("conflist"), "")).expect("files");
+        for (name, target) in [
+            ("ours", Some("/bin/pintle")),
+            ("theirs", Some("/bin/pintle")),
+            ("file", Some("/bin/pintle")),
+            ("absent", Some("/bin/pintle")),
+            ("conflist", None),
+            ("absent", None),
+        ] {
+            let step = Step::RemoveForeign { path: path(name), target: target.map(PathBuf::from) };
+            apply(&step).expect("removed, or not there");
+        }
+        let mut left: Vec<_> =
+            fs::read_dir(dir.path()).expect("read").map(|e| e.expect("an entry").file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["file", "theirs"]);
     }
 
     #[test]

@@ -105,17 +105,42 @@ fn own_addresses<'a>(seen: &'a Seen, own: Option<&'a Node>) -> impl Iterator<Ite
     all().filter(move |a| named.is_empty() || named.contains(&a.link))
 }
 
-/// Decides where packets for other nodes' pods should go.
-pub fn plan(name: &str, nodes: &[Node], seen: &Seen, mode: Mode) -> Wanted {
+/// Why a podCIDR cannot be another node's: it is nobody's word but that node's own. `cluster` are the ranges of
+/// pods' addresses; where they are known, whoever chose them knew of the networks that hold a whole one.
+fn refused(cidr: &IpNet, seen: &Seen, cluster: &[IpNet], taken: &[IpNet], others: &[IpAddr]) -> Option<&'static str> {
+    if cidr.prefix_len() == 0 || taken.iter().any(|t| overlaps(t, cidr)) {
+        return Some("its podCIDR is not its own alone");
+    }
+    if !cluster.is_empty() && !cluster.iter().any(|range| range.contains(cidr)) {
+        return Some("its podCIDR is not of the cluster's range");
+    }
+    let is_device = |link: u32| seen.links.iter().any(|l| l.index == link && l.name == DEVICE);
+    let is_chosen = |net: &IpNet| cluster.iter().any(|range| net.contains(range));
+    let own = seen.addresses.iter().filter(|a| a.global && !is_device(a.link));
+    if own
+        .map(|a| (a.net.addr(), a.net.trunc()))
+        .any(|(address, net)| cidr.contains(&address) || (overlaps(&net, cidr) && !is_chosen(&net)))
+    {
+        return Some("its podCIDR is of a network of this host");
+    }
+    others.iter().any(|address| cidr.contains(address)).then_some("its podCIDR has another node's InternalIP")
+}
+
+/// Decides where packets for other nodes' pods should go. `cluster` are the ranges of all pods' addresses; empty
+/// where nobody says them.
+pub fn plan(name: &str, nodes: &[Node], seen: &Seen, mode: Mode, cluster: &[IpNet]) -> Wanted {
     let own = nodes.iter().find(|n| n.name == name);
-    let near: Vec<&Address> = own_addresses(seen, own).collect();
+    let mut near: Vec<&Address> = own_addresses(seen, own).collect();
+    // What the Node says of itself comes before other addresses of the same link.
+    let place = |a: &Address| own.and_then(|n| n.addresses.iter().position(|own| *own == a.net.addr()));
+    near.sort_by_key(|a| place(a).unwrap_or(usize::MAX));
     let mut wanted = Wanted::default();
     let mut taken: Vec<IpNet> = own.map(|n| n.pod_cidrs.clone()).unwrap_or_default();
     let own_cidrs = taken.clone();
     let (mut others, mut local): (Vec<&Node>, Option<(IpAddr, u32)>) = (Vec::new(), None);
     others.extend(nodes.iter().filter(|n| n.name != name));
-    others.sort_by_key(|n| &n.name);
-    for node in others {
+    others.sort_by_key(|n| (n.created, n.name.as_str()));
+    for node in &others {
         if node.pod_cidrs.is_empty() {
             continue;
         }
@@ -124,9 +149,14 @@ pub fn plan(name: &str, nodes: &[Node], seen: &Seen, mode: Mode) -> Wanted {
             continue;
         }
         for cidr in &node.pod_cidrs {
-            let is_ours = seen.addresses.iter().any(|a| a.global && cidr.contains(&a.net.addr()));
-            if cidr.prefix_len() == 0 || is_ours || taken.iter().any(|t| overlaps(t, cidr)) {
-                wanted.unreached.push((node.name.clone(), "its podCIDR is not its own alone"));
+            // An address of the pods' own is no node's, whoever says so.
+            let older = others.iter().take_while(|o| o.name != node.name).chain(&own);
+            let of_nodes: Vec<IpAddr> = older
+                .flat_map(|o| o.addresses.iter().copied())
+                .filter(|a| !cluster.iter().any(|range| range.contains(a)))
+                .collect();
+            if let Some(why) = refused(cidr, seen, cluster, &taken, &of_nodes) {
+                wanted.unreached.push((node.name.clone(), why));
                 continue;
             }
             taken.push(*cidr);
@@ -224,7 +254,7 @@ pub fn difference(seen: &Seen, wanted: &Wanted) -> Vec<Action> {
         };
         routes.insert(*destination, route);
     }
-    let ours = || seen.routes.iter().filter(|r| r.protocol == PROTOCOL);
+    let ours = || seen.routes.iter().filter(|r| r.leads_to_node(PROTOCOL, link));
     out.extend(ours().filter(|r| !routes.contains_key(&r.destination)).cloned().map(Action::DeleteRoute));
     if let Some(link) = link {
         device_difference(seen, wanted, link, &mut out);
@@ -277,6 +307,7 @@ mod tests {
     fn node(name: &str, cidrs: &[&str], addresses: &[&str]) -> Node {
         Node {
             name: name.into(),
+            created: 0,
             pod_cidrs: cidrs.iter().map(|c| net(c)).collect(),
             addresses: addresses.iter().map(|a| ip(a)).collect(),
         }
@@ -345,10 +376,10 @@ mod tests {
 
     /// Does everything that is to be done, and shows that nothing is then.
     fn settle(seen: Seen, nodes: &[Node], mode: Mode) -> Seen {
-        let wanted = plan("a", nodes, &seen, mode);
+        let wanted = plan("a", nodes, &seen, mode, &[]);
         let seen = done(seen.clone(), &device(&seen, &wanted));
         let seen = done(seen.clone(), &difference(&seen, &wanted));
-        let wanted = plan("a", nodes, &seen, mode);
+        let wanted = plan("a", nodes, &seen, mode, &[]);
         assert_eq!(device(&seen, &wanted), []);
         assert_eq!(difference(&seen, &wanted), []);
         seen
@@ -377,7 +408,7 @@ mod tests {
         // Another address of the far node: its end is told anew, and nothing else.
         let mut changed = nodes();
         changed[2].addresses = vec![ip("198.51.100.99")];
-        let wanted = plan("a", &changed, &seen, Mode::Auto);
+        let wanted = plan("a", &changed, &seen, Mode::Auto, &[]);
         assert_eq!(difference(&seen, &wanted).len(), 2, "{:?}", difference(&seen, &wanted));
         // The far node moves to this network: no device any more.
         changed[2].addresses = vec![ip("192.0.2.12")];
@@ -419,23 +450,72 @@ mod tests {
             ("192.0.2.0/28", "192.0.2.66"),
         ] {
             let nodes = [nodes()[0].clone(), node("evil", &[cidr], &[address])];
-            let wanted = plan("a", &nodes, &host(), Mode::Auto);
+            let wanted = plan("a", &nodes, &host(), Mode::Auto, &[]);
             assert!(wanted.routes.is_empty(), "{cidr}: {wanted:?}");
             assert_eq!(wanted.unreached.len(), 1);
         }
-        // Of two with the same range the first by name has it.
+        // Of two with the same range that came at once the first by name has it.
         let nodes = [nodes()[0].clone(), nodes()[1].clone(), node("z", &["10.244.1.0/25"], &["192.0.2.66"])];
         assert_eq!(shown(&settle(host(), &nodes, Mode::Auto))[0], "10.244.1.0/24 via 192.0.2.11 dev 2");
     }
 
     #[test]
+    fn a_forged_node_takes_nothing_of_the_hosts_and_of_older_nodes() {
+        let range = [net("10.244.0.0/16"), net("fd00::/16")];
+        let evil = |cidr: &str| Node { created: 9, ..node("aaa", &[cidr], &["192.0.2.66"]) };
+        let of_host = "its podCIDR is of a network of this host";
+        let not_of_cluster = "its podCIDR is not of the cluster's range";
+        for (cidr, known, why) in [
+            ("192.0.2.128/25", false, of_host),
+            ("192.0.2.128/25", true, not_of_cluster),
+            ("192.0.0.0/16", false, of_host),
+            ("172.17.9.0/24", false, of_host),
+            ("198.51.100.0/28", false, "its podCIDR has another node's InternalIP"),
+            ("203.0.113.0/24", true, not_of_cluster),
+            ("10.96.0.0/24", true, not_of_cluster),
+            ("10.244.1.0/25", true, "its podCIDR is not its own alone"),
+            ("10.244.1.0/25", false, "its podCIDR is not its own alone"),
+        ] {
+            let all: Vec<Node> = nodes().into_iter().chain([evil(cidr)]).collect();
+            let cluster: &[IpNet] = if known { &range } else { &[] };
+            let wanted = plan("a", &all, &host(), Mode::Auto, cluster);
+            assert_eq!(wanted.unreached, [("aaa".to_owned(), why)], "{cidr}");
+            assert_eq!(
+                wanted,
+                Wanted { unreached: wanted.unreached.clone(), ..plan("a", &nodes(), &host(), Mode::Auto, cluster) }
+            );
+        }
+        // Who says that an address of somebody's pods is its own takes nothing either.
+        let mut liar = node("0", &[], &["10.244.1.7"]);
+        liar.created = -1;
+        let all: Vec<Node> = nodes().into_iter().chain([liar]).collect();
+        let wanted = plan("a", &all, &host(), Mode::Auto, &range);
+        assert!(wanted.routes.contains_key(&net("10.244.1.0/24")), "{wanted:?}");
+        // A cluster whose range is within the host's own network: whoever chose it was told.
+        let mut seen = host();
+        seen.addresses.push(Address { link: 2, net: net("10.1.2.3/8"), global: true });
+        assert_eq!(plan("a", &nodes(), &seen, Mode::Auto, &range).unreached, []);
+    }
+
+    #[test]
+    fn the_tunnel_is_by_the_address_that_the_node_says() {
+        let mut seen = host();
+        seen.links.push(Link { mtu: 9000, ..link(4, "storage") });
+        let first = Address { link: 2, net: net("192.0.2.9/24"), global: true };
+        seen.addresses.insert(0, first);
+        let wanted = plan("a", &nodes(), &seen, Mode::Vxlan, &[]);
+        let device = wanted.device.expect("a device");
+        assert_eq!((device.local, device.mtu), (ip("192.0.2.10"), 1450));
+    }
+
+    #[test]
     fn plain_routes_only_leaves_out_who_is_far() {
-        let wanted = plan("a", &nodes(), &host(), Mode::Routes);
+        let wanted = plan("a", &nodes(), &host(), Mode::Routes, &[]);
         assert_eq!(wanted.unreached, [("c".to_owned(), "no address of this node leads to it")]);
         assert_eq!(wanted.device, None);
         // Somebody whose address is in the range of a bridge of this machine is not on it.
         let nodes = [nodes()[0].clone(), node("d", &["10.244.3.0/24"], &["172.17.0.9"])];
-        let wanted = plan("a", &nodes, &host(), Mode::Auto);
+        let wanted = plan("a", &nodes, &host(), Mode::Auto, &[]);
         assert!(matches!(wanted.routes[&net("10.244.3.0/24")], Via::Vxlan { .. }));
     }
 }

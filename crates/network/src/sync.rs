@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::types::core::v1 as core;
-use client::{Client, Informer, Resource};
+use client::{Client, Informer, Meta, Resource};
+use ipnet::IpNet;
 use net::rtnl::Rtnl;
 use net::rtnl::monitor::Monitor;
 use stdx::backoff::Policy;
@@ -57,20 +58,16 @@ async fn sync(client: Client, clock: SharedClock, rng: Rng, options: Options, st
             }
         }
     });
-    let mut monitor = match Monitor::start() {
-        Ok(monitor) => monitor,
-        Err(error) => {
-            tracing::error!(%error, "the kernel does not tell of links and routes: there will be no routes to other nodes");
-            return;
-        }
-    };
     // Until all nodes are known what an earlier process made stays.
     nodes.synced().await;
     let mut state = State { options, told: None, complained: BTreeSet::new() };
     let mut failures = 0;
+    // Opened again with every pass until the kernel tells.
+    let mut monitor = None;
     loop {
-        let all = nodes.list().iter().map(|n| Node::of(&n.meta.name, &n.view)).collect::<Vec<_>>();
-        let due = match state.pass(all).await {
+        let unheard = if monitor.is_none() { open(&mut monitor).err() } else { None };
+        let all = nodes.list().iter().map(|n| Node::of(&n.meta.name, created(&n.meta), &n.view)).collect::<Vec<_>>();
+        let due = match state.pass(all).await.and(unheard.map_or(Ok(()), Err)) {
             Ok(()) => {
                 failures = 0;
                 None
@@ -89,11 +86,14 @@ async fn sync(client: Client, clock: SharedClock, rng: Rng, options: Options, st
         };
         let event = tokio::select! {
             () = wake.notified() => Event::Nodes,
-            heard = monitor.changed() => match heard {
+            heard = changed(&mut monitor) => match heard {
                 Ok(()) => Event::Kernel,
                 Err(error) => {
-                    tracing::error!(%error, "the kernel no longer tells of links and routes");
-                    return;
+                    tracing::warn!(%error, "the kernel no longer tells of links and routes; it is asked again");
+                    monitor = None;
+                    failures += 1;
+                    clock.sleep(RETRY.delay(failures)).await;
+                    Event::Due
                 }
             },
             () = later => Event::Due,
@@ -103,6 +103,23 @@ async fn sync(client: Client, clock: SharedClock, rng: Rng, options: Options, st
             clock.sleep(SETTLE).await;
         }
     }
+}
+
+fn open(monitor: &mut Option<Monitor>) -> io::Result<()> {
+    *monitor = Some(Monitor::start()?);
+    Ok(())
+}
+
+async fn changed(monitor: &mut Option<Monitor>) -> io::Result<()> {
+    match monitor {
+        Some(monitor) => monitor.changed().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// A Node without a time is younger than all others.
+fn created(meta: &Meta) -> i128 {
+    meta.creation_timestamp.map_or(i128::MAX, |time| time.as_nanosecond())
 }
 
 struct State {
@@ -117,7 +134,8 @@ impl State {
     async fn pass(&mut self, nodes: Vec<Node>) -> io::Result<()> {
         let (name, mode) = (self.options.node_name.clone(), self.options.mode);
         let own = nodes.iter().find(|n| n.name == name).map(|n| n.pod_cidrs.clone()).unwrap_or_default();
-        let work = tokio::task::spawn_blocking(move || apply(&name, &nodes, mode));
+        let ranges = self.options.ranges.clone();
+        let work = tokio::task::spawn_blocking(move || apply(&name, &nodes, mode, &ranges));
         let (wanted, failure) = work.await.map_err(io::Error::other)??;
         let unreached: BTreeSet<(String, &'static str)> = wanted.unreached.iter().cloned().collect();
         for (node, why) in unreached.difference(&self.complained) {
@@ -138,10 +156,10 @@ impl State {
 }
 
 /// One pass. What one step is refused holds up no other.
-fn apply(name: &str, nodes: &[Node], mode: Mode) -> io::Result<(Wanted, Option<io::Error>)> {
+fn apply(name: &str, nodes: &[Node], mode: Mode, ranges: &[IpNet]) -> io::Result<(Wanted, Option<io::Error>)> {
     let rtnl = Rtnl::open()?;
     let seen = kernel::look(&rtnl)?;
-    let wanted = plan::plan(name, nodes, &seen, mode);
+    let wanted = plan::plan(name, nodes, &seen, mode, ranges);
     let mut failure = None;
     let mut run = |actions: &[plan::Action]| {
         for action in actions {

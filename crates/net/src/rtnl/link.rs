@@ -140,7 +140,7 @@ impl Rtnl {
     /// # Errors
     /// When the name is taken ([`super::is_there`]), or the kernel refuses.
     pub fn add_veth(&self, veth: &Veth) -> io::Result<()> {
-        let mut body = head(0, UP);
+        let mut body = head(0, 0);
         put(&mut body, NAME, &zero_ended(veth.name));
         put(&mut body, ADDRESS, &veth.mac);
         put(&mut body, MTU, &veth.mtu.to_ne_bytes());

@@ -26,9 +26,13 @@ const UNICAST: u8 = 1;
 const FLAG_ON_LINK: u32 = 4;
 /// Flags of a route that was made for one packet.
 const FLAG_CLONED: u32 = 0x200;
+/// Asks for the route itself, not for what one packet would get.
+const FLAG_MATCH: u32 = 0x2000;
 
-/// Who made a route: of those that this program makes to other nodes, ours (80).
-pub const PROTOCOL: u8 = 80;
+/// Who made a route: of those that this program makes to other nodes, ours (113). No list of such numbers has it:
+/// not the kernel's, not iproute2's, and none of the programs that choose theirs (80 is Calico's, 84 OVN's, 99
+/// Open/R's, 186 and more FRR's).
+pub const PROTOCOL: u8 = 113;
 /// Whoever configured the machine.
 pub const STATIC: u8 = 4;
 
@@ -50,6 +54,15 @@ impl Route {
     /// To one machine or network that is on the link itself.
     pub fn on(link: u32, destination: IpNet, protocol: u8) -> Self {
         Self { destination, link, gateway: None, source: None, protocol, mtu: None }
+    }
+
+    /// True of a route to another node's pods that carries `protocol`: it is to a network, by a gateway. Numbers
+    /// that others use, too, as earlier versions did, count only on `device`, which is nobody else's.
+    pub fn leads_to_node(&self, protocol: u8, device: Option<u32>) -> bool {
+        let length = self.destination.prefix_len();
+        let is_network = length > 0 && length < self.destination.max_prefix_len();
+        let is_alone = protocol == PROTOCOL || device == Some(self.link);
+        self.protocol == protocol && self.gateway.is_some() && is_network && is_alone
     }
 
     /// By a gateway that is on the link.
@@ -148,6 +161,18 @@ impl Rtnl {
         self.change(DELETE, 0, &body(route))
     }
 
+    /// True when a route leads to this very address alone, or it is one of this machine's.
+    ///
+    /// # Errors
+    /// When packets to it would get no route, or the kernel does not tell.
+    pub fn is_routed_alone(&self, address: IpAddr) -> io::Result<bool> {
+        let bits = if address.is_ipv4() { 32 } else { 128 };
+        let mut body = vec![family(address), bits, 0, 0, 0, 0, 0, 0];
+        body.extend(FLAG_MATCH.to_ne_bytes());
+        put(&mut body, DESTINATION, &octets(address));
+        Ok(self.get(GET, &body)?.is_some_and(|found| found.get(1) == Some(&bits)))
+    }
+
     /// Which link and which address of this machine packets to `address` would get.
     ///
     /// # Errors
@@ -177,5 +202,30 @@ mod tests {
             assert_eq!(parse(&body(&route)), Some(route));
         }
         assert_eq!(parse(&[2, 24, 0, 0, MAIN]), None);
+    }
+
+    #[test]
+    fn routes_of_others_are_not_ours_whatever_their_number() {
+        // Calico's, Babel's, OVN's, Open/R's; the kernel's and FRR's.
+        for theirs in [42, 80, 84, 99] {
+            assert_ne!(PROTOCOL, theirs);
+        }
+        assert!(!(0..=19).contains(&PROTOCOL) && !(186..=198).contains(&PROTOCOL));
+        let net = |text: &str| text.parse::<IpNet>().expect("a network");
+        let by = |link, text, protocol| Route::through(link, net(text), [192, 0, 2, 1].into(), protocol);
+        let device = Some(9);
+        for (route, protocol, is_ours) in [
+            (by(2, "10.244.1.0/24", PROTOCOL), PROTOCOL, true),
+            (by(9, "10.244.1.0/24", PROTOCOL), PROTOCOL, true),
+            (by(2, "10.244.1.0/24", STATIC), PROTOCOL, false),
+            (by(2, "0.0.0.0/0", PROTOCOL), PROTOCOL, false),
+            (by(2, "10.244.1.7/32", PROTOCOL), PROTOCOL, false),
+            (Route::on(2, net("10.244.1.0/24"), PROTOCOL), PROTOCOL, false),
+            // What a journal of an earlier version says: Calico's routes stay.
+            (by(2, "10.244.1.0/24", 80), 80, false),
+            (by(9, "10.244.1.0/24", 80), 80, true),
+        ] {
+            assert_eq!(route.leads_to_node(protocol, device), is_ours, "{route:?}");
+        }
     }
 }

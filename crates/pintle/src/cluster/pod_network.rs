@@ -13,27 +13,34 @@ use ipnet::IpNet;
 use network::Own;
 use stdx::SharedClock;
 
-/// Writes the configuration and the plugin's links, before the runtime starts.
-pub fn prepare(layout: &Layout, range: IpNet, journal: &mut Journal) -> Result<()> {
+/// Writes the configuration and the plugin's links, before the runtime starts. What the Node has said before stays:
+/// `range` is only what it will probably say, of the cluster's `ranges`.
+pub fn prepare(layout: &Layout, range: IpNet, ranges: IpNet, journal: &mut Journal) -> Result<()> {
     record(journal)?;
     let program = std::env::current_exe().context("where this program is")?;
-    link(&layout.cni_plugins(), &program)?;
-    configure(layout, &layout.cni_config(), &[range], None).context("the configuration of the pod network")
-}
-
-fn configure(layout: &Layout, folder: &Path, ranges: &[IpNet], mtu: Option<u32>) -> io::Result<()> {
+    cni::link_plugins(&layout.cni_plugins(), &program, &::cni::NAMES, PLUGIN_FOLDERS).context("the CNI plugins")?;
     let (state, gate) = (layout.cni_state(), layout.policy_socket());
-    let network = Network { plugin: ::cni::PLUGIN, ranges, state: &state, gate: Some(&gate), mtu };
-    cni::write(folder, &cni::render(&network))
+    let network = Network { plugin: ::cni::PLUGIN, ranges: &[range], state: &state, gate: Some(&gate), mtu: None };
+    let old = std::fs::read_to_string(layout.cni_config().join(cni::CONFIGURATION)).unwrap_or_default();
+    if cni::is_kept(&old, &network, &[ranges]) {
+        return Ok(());
+    }
+    cni::write(&layout.cni_config(), &cni::render(&network)).context("the configuration of the pod network")
 }
 
 /// Configures the network of this node's pods as its Node says. IPv6 is passed on where pods have it.
 pub fn told(layout: &Layout, folder: &Path, own: &Own) -> io::Result<()> {
+    let mut journal = Journal::open(&layout.journal())?;
+    if *folder != layout.cni_config() {
+        journal.record(Mutation::ForeignFile { path: folder.join(cni::CONFIGURATION), target: None })?;
+    }
     if own.pod_cidrs.iter().any(|cidr| cidr.addr().is_ipv6()) {
-        let mut journal = Journal::open(&layout.journal())?;
         sysctl::set(&mut journal, "net.ipv6.conf.all.forwarding", "1")?;
     }
-    configure(layout, folder, &own.pod_cidrs, own.mtu)
+    let (state, gate) = (layout.cni_state(), layout.policy_socket());
+    let network =
+        Network { plugin: ::cni::PLUGIN, ranges: &own.pod_cidrs, state: &state, gate: Some(&gate), mtu: own.mtu };
+    cni::write(folder, &cni::render(&network))
 }
 
 /// What leads to other nodes' pods.
@@ -42,9 +49,19 @@ pub fn record_routes(journal: &mut Journal) -> Result<()> {
     Ok(journal.record(Mutation::Routes { protocol: net::rtnl::route::PROTOCOL })?)
 }
 
-/// Every plugin in one folder: ours, and those of the distribution.
-pub fn link(folder: &Path, program: &Path) -> Result<()> {
-    cni::link_plugins(folder, program, &::cni::NAMES, PLUGIN_FOLDERS).context("the CNI plugins")
+/// Our plugin where the runtime looks for plugins. In our own folder are those of the distribution, too; one that
+/// is somebody else's keeps what is in it.
+pub fn link(layout: &Layout, folder: Option<&Path>, program: &Path, journal: &mut Journal) -> Result<()> {
+    let own = layout.cni_plugins();
+    let Some(folder) = folder.filter(|folder| **folder != own) else {
+        return cni::link_plugins(&own, program, &::cni::NAMES, PLUGIN_FOLDERS).context("the CNI plugins");
+    };
+    std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    for path in cni::foreign_links(folder, ::cni::PLUGIN, &::cni::NAMES) {
+        journal.record(Mutation::ForeignFile { path: path.clone(), target: Some(program.to_owned()) })?;
+        cni::link(&path, program).with_context(|| path.display().to_string())?;
+    }
+    Ok(())
 }
 
 /// The plugin makes these when a pod has a port of the host.

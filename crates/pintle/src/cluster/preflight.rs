@@ -1,9 +1,10 @@
 //! What `up` needs of the host, given its flags; everything missing is said at once.
 
+use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use anyhow::{Result, bail};
-use host::preflight::{POD_RANGE, Problem, SERVICE_RANGE, Wanted, ask_runtime, judge, look, silent_runtime};
+use host::preflight::{POD_RANGE, Problem, SERVICE_RANGE, Wanted, ask_runtime, judge, look, silent_runtime, warnings};
 use host::sysctl;
 use stdx::SharedClock;
 
@@ -44,12 +45,18 @@ pub fn check(args: &Up, clock: &SharedClock) -> Result<()> {
         containers: own_runtime,
         runtime_endpoint,
         pod_network,
+        is_known: args.roots.layout().store().exists(),
         ranges: if node { ranges } else { Vec::new() },
         settings: if args.has(Component::Proxy) { sysctl::NEEDED.to_vec() } else { Vec::new() },
     };
     // No further thread: this process may only be there to start another one.
     let asking = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let mut problems = judge(&asking.block_on(look(&wanted, &path(), clock)));
+    let facts = asking.block_on(look(&wanted, &path(), clock));
+    let mut problems = judge(&facts);
+    for Problem { what, mend } in warnings(&facts) {
+        // No log is there yet.
+        let _ = writeln!(std::io::stderr(), "  ! {what}\n    → {mend}");
+    }
     let store = args.roots.layout().store();
     if let Err(error) = storage::check(&store) {
         problems.push(Problem {

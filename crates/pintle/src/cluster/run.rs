@@ -396,6 +396,7 @@ impl Cluster {
         let options = network::Options {
             node_name: name.to_owned(),
             mode: network::Mode::Auto,
+            ranges: vec![self.args.cluster_cidr],
             // Another runtime has a network of its own.
             own: self.args.container_runtime_endpoint.is_none().then_some(own),
         };
@@ -516,7 +517,7 @@ fn prepare_host(layout: &Layout, args: &Up) -> Result<Journal> {
         let shared = reset::below_hierarchies(&path)?.iter().any(|p| p.exists());
         journal.record(if shared { Mutation::SharedCgroup { path } } else { Mutation::Cgroup { path } })?;
         if args.container_runtime_endpoint.is_none() {
-            pod_network::prepare(layout, first_range(args), &mut journal)?;
+            pod_network::prepare(layout, first_range(args), args.cluster_cidr, &mut journal)?;
         }
     }
     if args.has(Component::Proxy) {

@@ -51,6 +51,9 @@ pub struct Network {
     /// How other nodes are reached.
     #[arg(long, value_enum, default_value = "auto", value_name = "MODE")]
     mode: Mode,
+    /// The cluster's ranges of pods' addresses: a Node that says another is not believed.
+    #[arg(long, value_delimiter = ',', value_name = "CIDR,...")]
+    cluster_cidr: Vec<ipnet::IpNet>,
     /// Where the container runtime looks for CNI configurations [default: cni in the folder of the
     /// configuration].
     #[arg(long, value_name = "DIR")]
@@ -81,13 +84,14 @@ pub async fn run(args: Network, clock: SharedClock) -> Result<()> {
     } else {
         pod_network::record(&mut journal)?;
         let program = std::env::current_exe().context("where this program is")?;
-        pod_network::link(args.cni_bin_dir.as_ref().unwrap_or(&layout.cni_plugins()), &program)?;
+        pod_network::link(&layout, args.cni_bin_dir.as_deref(), &program, &mut journal)?;
         let (folder, layout) = (args.cni_conf_dir.clone().unwrap_or_else(|| layout.cni_config()), layout.clone());
         Some(Arc::new(move |own: &Own| pod_network::told(&layout, &folder, own)))
     };
     let options = network::Options {
         node_name: args.hostname_override.clone().unwrap_or_else(address::host_name),
         mode: args.mode.told(),
+        ranges: args.cluster_cidr.clone(),
         own,
     };
     let component = |stage| {
