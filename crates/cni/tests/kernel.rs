@@ -471,7 +471,8 @@ fn a_range_that_is_given_out_says_so() {
 fn an_address_that_leads_elsewhere_is_given_to_nobody() {
     let network = Network::new(&["10.99.0.0/24", "fd99::/64"]);
     let pod = Container::new("p1");
-    run("ip link add theirs type dummy");
+    run("ip link add theirs type veth peer name theirs-end");
+    run("ip link set theirs-end up");
     run("ip link set theirs up");
     for route in ["10.99.0.2/32", "10.99.0.3/32", "fd99::2/128"] {
         run(&format!("ip route add {route} dev theirs"));
