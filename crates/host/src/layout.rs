@@ -155,6 +155,7 @@ const STATE: &[&str] = &[
 const CONFIG: &[&str] = &[
     ".admin.kubeconfig.*",
     ".controller-manager.kubeconfig.*",
+    ".dns.kubeconfig.*",
     ".kubelet.kubeconfig.*",
     ".network-policy.kubeconfig.*",
     ".proxy.kubeconfig.*",
@@ -164,6 +165,7 @@ const CONFIG: &[&str] = &[
     "cni",
     "containerd.toml",
     "controller-manager.kubeconfig",
+    "dns.kubeconfig",
     "kubelet.kubeconfig",
     "manifests",
     "network-policy.kubeconfig",
