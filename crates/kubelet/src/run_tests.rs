@@ -56,6 +56,11 @@ impl Case {
             cgroups_per_qos: false,
             max_pods: self.max_pods,
             thresholds: self.thresholds,
+            // How full the disk is below these tests is nothing to them.
+            images: crate::options::ImageOptions {
+                collection: crate::image::collect::Policy { high: 100, ..crate::image::collect::Policy::USUAL },
+                ..crate::options::ImageOptions::default()
+            },
             static_pods: static_pods::Options { path: Some(self.manifests()), ..static_pods::Options::default() },
             ..Options::default()
         }
