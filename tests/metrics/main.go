@@ -150,7 +150,8 @@ func parse(body []byte, kind string, page *told) error {
 			if _, twice := typed[string(name)]; twice {
 				return fmt.Errorf("%s stands on the page twice", name)
 			}
-			if kind == model.MetricTypeUnknown {
+			// OpenMetrics knows no counter without "_total", and some of cAdvisor's counts have none.
+			if kind == model.MetricTypeUnknown && !strings.HasPrefix(string(name), "container_") {
 				return fmt.Errorf("nobody knows what %s is", name)
 			}
 			typed[string(name)] = kind

@@ -230,21 +230,33 @@ async fn services_answer(world: &World) -> Result<()> {
         })
         .await?;
     cluster.kubectl(&["delete", "pod/mirror", "service/mirror"]).await?;
-    // One that waits for a load balancer says so, as long as it does.
-    cluster.kubectl(&["create", "service", "loadbalancer", "balanced", "--tcp=80:80"]).await?;
+    // A load balancer has the node's address; one of a class that nobody here gives says so, as long as it waits.
+    cluster.kubectl(&["create", "service", "loadbalancer", "balanced", "--tcp=30080:80"]).await?;
+    let node = cluster.node_ip().await?.to_string();
+    cluster
+        .eventually("the Service has an address", || async {
+            let address = ["get", "service", "balanced", "-o", "jsonpath={.status.loadBalancer.ingress[*].ip}"];
+            let address = cluster.kubectl(&address).await?;
+            ensure!(address == node, "{address}");
+            Ok(())
+        })
+        .await?;
+    let elsewhere = "apiVersion: v1\nkind: Service\nmetadata: {name: elsewhere}\nspec: {type: LoadBalancer, \
+                     loadBalancerClass: example.com/other, ports: [{port: 80}]}\n";
+    cluster.apply(elsewhere).await?;
     let waits = || async { cluster.kubectl(&["get", "waits", "-A"]).await };
     cluster
         .eventually("the Service says what it waits for", || async {
             let waits = waits().await?;
-            ensure!(waits.contains("balanced") && waits.contains("load balancer provider"), "{waits}");
+            ensure!(waits.contains("elsewhere") && waits.contains("no provider of the class"), "{waits}");
             Ok(())
         })
         .await?;
-    cluster.kubectl(&["delete", "service", "balanced"]).await?;
+    cluster.kubectl(&["delete", "service", "balanced", "elsewhere"]).await?;
     cluster
         .eventually("the Wait is withdrawn", || async {
             let waits = waits().await?;
-            ensure!(!waits.contains("balanced"), "{waits}");
+            ensure!(!waits.contains("elsewhere"), "{waits}");
             Ok(())
         })
         .await?;

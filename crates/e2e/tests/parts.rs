@@ -301,6 +301,10 @@ async fn the_api_server_runs_alone_beside_the_others() -> Result<()> {
         let names = ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy"];
         names.map(|name| format!("{name}:\n{}", cluster.tail(&format!("{name}.log")))).join("\n")
     });
+    if let Err(error) = &works {
+        // What it left may be the next to be told, instead of this.
+        eprintln!("{error:?}");
+    }
     drop(parts);
     drop((server, kubelet));
     clean(&cluster, forwards).await?;
