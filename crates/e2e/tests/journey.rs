@@ -231,7 +231,7 @@ async fn services_answer(world: &World) -> Result<()> {
         .await?;
     cluster.kubectl(&["delete", "pod/mirror", "service/mirror"]).await?;
     // A load balancer has the node's address; one of a class that nobody here gives says so, as long as it waits.
-    cluster.kubectl(&["create", "service", "loadbalancer", "balanced", "--tcp=30080:80"]).await?;
+    cluster.kubectl(&["create", "service", "loadbalancer", "balanced", "--tcp=8088:80"]).await?;
     let node = cluster.node_ip().await?.to_string();
     cluster
         .eventually("the Service has an address", || async {
