@@ -14,6 +14,8 @@ use tokio::process::Command;
 const UPSTREAMS: &[&str] = &[
     // A count that has no unit, or one that is part of the name.
     "no unit",
+    // A gauge upstream, too.
+    "kubeproxy_sync_proxy_rules_no_local_endpoints_total: non-counter",
     // cAdvisor's own name.
     "container_memory_failcnt: counter metrics should have",
 ];
