@@ -212,7 +212,9 @@ async fn somebody_outside_reaches_a_load_balancer(world: &World) -> Result<()> {
     cluster.eventually("it is reached from outside", reached).await?;
     let service = cluster.json(&["get", "service", "balanced"]).await?;
     let ingress = &service["status"]["loadBalancer"]["ingress"];
-    ensure!(*ingress == serde_json::json!([{"ip": node.to_string(), "ipMode": "VIP"}]), "{service:#}");
+    let ports = serde_json::json!([{"port": 8088, "protocol": "TCP"}]);
+    let told = serde_json::json!([{"ip": node.to_string(), "ipMode": "VIP", "ports": ports}]);
+    ensure!(*ingress == told, "{service:#}");
     // Policies see who is outside.
     let block = |cidr: &str| {
         format!("{{podSelector: {{matchLabels: {{app: web}}}}, ingress: [{{from: [{{ipBlock: {{cidr: {cidr}}}}}]}}]}}")
