@@ -1,5 +1,8 @@
-//! Tells the linker to keep one of functions that are the same: every crate that decodes a pod brings the
-//! decoder of a pod, and most of what is generic ends up alike.
+//! Tells the linker how to make less of the same. It keeps one of functions that are alike: every crate that
+//! decodes a pod brings the decoder of a pod, and most of what is generic ends up alike. And it writes down in a
+//! bit each, not in 24 bytes, which pointers move with the program: 2 MB less.
+
+use std::process::Command;
 
 #[allow(clippy::disallowed_methods, reason = "cargo speaks to build scripts through the environment")]
 fn main() {
@@ -10,5 +13,18 @@ fn main() {
     let own = is("TARGET", "x86_64-unknown-linux-gnu") && std::env::var("RUSTC_LINKER").is_err();
     if own && is("PROFILE", "release") {
         println!("cargo:rustc-link-arg-bins=-Wl,--icf=all");
+        if loader().is_some_and(|version| version >= (2, 36)) {
+            println!("cargo:rustc-link-arg-bins=-Wl,-z,pack-relative-relocs");
+        }
     }
+}
+
+/// The version of this machine's C library, whose loader reads packed relocations from 2.36 on: a program built
+/// with an older one runs with that.
+fn loader() -> Option<(u32, u32)> {
+    let output = Command::new("getconf").arg("GNU_LIBC_VERSION").output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    let (major, minor) = text.trim().strip_prefix("glibc ")?.split_once('.')?;
+    let minor: String = minor.chars().take_while(char::is_ascii_digit).collect();
+    Some((major.parse().ok()?, minor.parse().ok()?))
 }
