@@ -367,8 +367,9 @@ async fn what_is_unsafe_does_not_start(world: &World) -> Result<()> {
 async fn names_and_namespaces(world: &World) -> Result<()> {
     let container =
         |name: &str, script: &str| json!({"name": name, "image": world.busybox, "command": ["sh", "-c", script]});
-    let look = "hostname; cat /etc/hosts /etc/resolv.conf";
-    let spec = json!({"hostname": "h", "subdomain": "s", "setHostnameAsFQDN": true,
+    let look = "hostname; cat /etc/hosts /etc/resolv.conf; echo ports $(cat /proc/sys/net/ipv4/ip_local_port_range)";
+    let sysctls = json!({"sysctls": [{"name": "net.ipv4.ip_local_port_range", "value": "32100 60100"}]});
+    let spec = json!({"securityContext": sysctls, "hostname": "h", "subdomain": "s", "setHostnameAsFQDN": true,
         "hostAliases": [{"ip": "192.0.2.7", "hostnames": ["seven", "sept"]}], "dnsPolicy": "None",
         "dnsConfig": {"nameservers": ["192.0.2.53"], "searches": ["my.test"], "options": [{"name": "ndots", "value": "3"}]},
         "shareProcessNamespace": true,
@@ -390,6 +391,7 @@ async fn names_and_namespaces(world: &World) -> Result<()> {
         "nameserver 192.0.2.53\n",
         "search my.test\n",
         "options ndots:3\n",
+        "ports 32100 60100\n",
     ] {
         ensure!(log.contains(part), "{part:?} in {log}");
     }
@@ -410,6 +412,7 @@ async fn names_and_namespaces(world: &World) -> Result<()> {
 }
 
 async fn variables_from_everywhere(world: &World) -> Result<()> {
+    world.cluster.kubectl(&["create", "service", "clusterip", "my-links", "--tcp=80:8080"]).await?;
     world.cluster.kubectl(&["create", "configmap", "vars", "--from-literal=a=1", "--from-literal=2.b-c=two"]).await?;
     let field = |name: &str, path: &str| json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}});
     let resource = |name: &str, resource: &str, divisor: &str| json!({"name": name, "valueFrom": {"resourceFieldRef": {"resource": resource, "divisor": divisor}}});
@@ -454,6 +457,25 @@ async fn variables_from_everywhere(world: &World) -> Result<()> {
     }
     let host = format!("HOST={}", world.cluster.node_ip().await?);
     ensure!(has(&host) && log.contains("\nIP=10.") && !log.contains("ABSENT"), "{host} in {log}");
+
+    // Services are found by variables, too, unless the pod wants none; the API server's is always there.
+    let ip = world.cluster.kubectl(&["get", "service", "my-links", "-o", "jsonpath={.spec.clusterIP}"]).await?;
+    let links = [
+        format!("MY_LINKS_SERVICE_HOST={ip}"),
+        "MY_LINKS_SERVICE_PORT=80".to_owned(),
+        "MY_LINKS_SERVICE_PORT_80_8080=80".to_owned(),
+        format!("MY_LINKS_PORT=tcp://{ip}:80"),
+        format!("MY_LINKS_PORT_80_TCP_ADDR={ip}"),
+        "KUBERNETES_SERVICE_HOST=10.96.0.1".to_owned(),
+    ];
+    for line in &links {
+        ensure!(has(line), "{line} in {log}");
+    }
+    let spec = json!({"enableServiceLinks": false,
+        "containers": [{"name": "reads", "image": world.busybox, "command": ["env"]}]});
+    let log = said(world, "unlinked", spec).await?.remove(0).1;
+    ensure!(!log.contains("MY_LINKS") && log.contains("KUBERNETES_SERVICE_HOST=10.96.0.1\n"), "{log}");
+    world.cluster.kubectl(&["delete", "service", "my-links"]).await?;
     world.cluster.kubectl(&["delete", "configmap", "vars"]).await.map(drop)
 }
 

@@ -1,10 +1,13 @@
-//! How containers begin and end, seen from inside and from outside: hooks, graces, probes that fail,
-//! last words. One cluster, real kubectl.
+//! How containers begin and end, seen from inside and from outside: hooks, the order of sidecars, graces,
+//! probes that fail, last words, names of images, and what a pod has as a whole. One cluster, real kubectl.
+
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use e2e::cluster::Cluster;
 use e2e::images;
 use e2e::registry::Registry;
+use host::reset;
 use serde_json::{Value, json};
 
 struct World {
@@ -22,9 +25,12 @@ async fn containers_begin_and_end() -> Result<()> {
     // Each has pods of its own: one that fails hides no other.
     let parts = [
         hooks_run_and_end(&world).await.context("hooks run"),
+        sidecars_come_first_and_go_last(&world).await.context("sidecars come first and go last"),
         what_probes_find_ends_containers(&world).await.context("what probes find"),
         last_words_are_kept(&world).await.context("last words"),
         what_does_not_fit_now_is_deferred(&world).await.context("a resize that does not fit now"),
+        a_pod_has_resources_of_its_own(&world).await.context("a pod has resources of its own"),
+        images_have_good_names_and_digests(&world).await.context("images have good names and digests"),
     ];
     let wrong: Vec<String> = parts.into_iter().filter_map(Result::err).map(|error| format!("{error:#}")).collect();
     ensure!(wrong.is_empty(), "{}", wrong.join("\n\n"));
@@ -73,6 +79,15 @@ impl World {
         told.await
     }
 
+    /// A folder of the node that containers write to, and the pod's volume of it. What hooks and ends do is
+    /// written there: their container is gone before anybody could ask it.
+    fn folder(&self, name: &str) -> Result<(PathBuf, Value)> {
+        let folder = self.cluster.root().join(name);
+        std::fs::create_dir_all(&folder)?;
+        let volume = json!({"name": "seen", "hostPath": {"path": folder, "type": "Directory"}});
+        Ok((folder, volume))
+    }
+
     async fn remove(&self, pod: &str) -> Result<()> {
         self.cluster.kubectl(&["delete", "pod", pod, "--grace-period=1"]).await.map(drop)
     }
@@ -88,10 +103,8 @@ fn is_ready(pod: &Value) -> bool {
     all.into_iter().flatten().any(|c| c["type"] == "Ready" && c["status"] == "True")
 }
 
-/// What hooks do is written to the node: their container is gone before anybody could ask it.
 async fn hooks_run_and_end(world: &World) -> Result<()> {
-    let seen = world.cluster.root().join("hooks");
-    std::fs::create_dir_all(&seen)?;
+    let (seen, volume) = world.folder("hooks")?;
     let mount = json!([{"name": "seen", "mountPath": "/seen"}]);
     let serve = "httpd -p 8080 -h /seen; trap 'echo term >> /seen/web; exit 0' TERM; while :; do sleep 0.1; done";
     let exec = |text: &str| json!({"exec": {"command": ["sh", "-c", text]}});
@@ -120,8 +133,7 @@ async fn hooks_run_and_end(world: &World) -> Result<()> {
     world
         .apply(
             "hooks",
-            json!({"terminationGracePeriodSeconds": 10, "os": {"name": "linux"}, "containers": containers,
-                "volumes": [{"name": "seen", "hostPath": {"path": seen, "type": "Directory"}}]}),
+            json!({"terminationGracePeriodSeconds": 10, "containers": containers, "volumes": [volume]}),
         )
         .await?;
     world.until("hooks", "it is ready", is_ready).await?;
@@ -139,6 +151,43 @@ async fn hooks_run_and_end(world: &World) -> Result<()> {
     world.has_event("unlucky", "FailedPostStartHook", "PostStartHook failed").await?;
     world.until("unlucky", "it is tried again", |pod| container(pod, "c")["restartCount"].as_i64() > Some(0)).await?;
     world.remove("unlucky").await
+}
+
+/// Each sidecar begins once the one before has started, the main container after all of them; at the end it is
+/// the other way round, one after the other.
+async fn sidecars_come_first_and_go_last(world: &World) -> Result<()> {
+    let (seen, volume) = world.folder("order")?;
+    let mount = json!([{"name": "seen", "mountPath": "/seen"}]);
+    let script = |name: &str| {
+        format!(
+            "echo {name} begins >> /seen/order; trap 'sleep 1; echo {name} ends >> /seen/order; exit 0' TERM; \
+             touch /up; while :; do sleep 0.1; done"
+        )
+    };
+    let started = json!({"exec": {"command": ["test", "-e", "/up"]}, "periodSeconds": 1, "failureThreshold": 60});
+    let sidecar = |name: &str| {
+        let more = json!({"restartPolicy": "Always", "startupProbe": started, "volumeMounts": mount});
+        world.container(name, &script(name), more)
+    };
+    let first = world.container("first", "echo first >> /seen/order", json!({"volumeMounts": mount}));
+    let main = world.container("main", &script("main"), json!({"volumeMounts": mount}));
+    let spec = json!({"terminationGracePeriodSeconds": 60, "initContainers": [sidecar("logs"), first, sidecar("net")],
+        "containers": [main], "volumes": [volume]});
+    world.apply("order", spec).await?;
+    world.until("order", "it is ready", is_ready).await?;
+    world.cluster.kubectl(&["delete", "pod", "order"]).await?;
+    let order = std::fs::read_to_string(seen.join("order"))?;
+    let wanted = "logs begins\nfirst\nnet begins\nmain begins\nmain ends\nnet ends\nlogs ends\n";
+    ensure!(order == wanted, "{order:?}");
+
+    // One that would stay for ever does not keep a pod that is done.
+    let sidecar = world.container("stays", "trap 'exit 0' TERM; sleep 1000 & wait", json!({"restartPolicy": "Always"}));
+    let main = world.container("c", "exit 0", Value::Null);
+    let spec = json!({"restartPolicy": "Never", "terminationGracePeriodSeconds": 5, "initContainers": [sidecar],
+        "containers": [main]});
+    world.apply("helped", spec).await?;
+    world.until("helped", "it has ended well", |pod| pod["status"]["phase"] == "Succeeded").await?;
+    world.remove("helped").await
 }
 
 async fn what_probes_find_ends_containers(world: &World) -> Result<()> {
@@ -229,4 +278,69 @@ async fn what_does_not_fit_now_is_deferred(world: &World) -> Result<()> {
     });
     ensure!(container(&pod.await?, "c")["restartCount"] == 0, "it was restarted");
     world.remove("wishes").await
+}
+
+/// The numbers in files of that name below the pod's cgroups.
+fn numbers(folder: &Path, name: &str) -> Result<Vec<String>> {
+    let all = reset::below_hierarchies(folder)?;
+    Ok(all.iter().filter_map(|f| std::fs::read_to_string(f.join(name)).ok()).map(|t| t.trim().to_owned()).collect())
+}
+
+/// What is given to the whole pod bounds its cgroup, and a container that names nothing of its own.
+async fn a_pod_has_resources_of_its_own(world: &World) -> Result<()> {
+    let look = "cat /sys/fs/cgroup/memory/memory.limit_in_bytes /sys/fs/cgroup/memory.max 2>/dev/null; exec sleep 1000";
+    let own = json!({"resources": {"limits": {"memory": "16Mi"}}});
+    let containers = json!([world.container("lent", look, Value::Null), world.container("own", look, own)]);
+    let resources = json!({"requests": {"cpu": "100m", "memory": "32Mi"}, "limits": {"cpu": "200m", "memory": "64Mi"}});
+    let spec = json!({"terminationGracePeriodSeconds": 1, "resources": resources, "containers": containers});
+    world.apply("whole", spec).await?;
+    let pod = world.until("whole", "it is ready", is_ready).await?;
+    ensure!(pod["status"]["qosClass"] == "Burstable", "{:#}", pod["status"]);
+    for (name, limit) in [("lent", "67108864"), ("own", "16777216")] {
+        let said = world.cluster.eventually("it says what it has", || async {
+            let said = world.cluster.kubectl(&["logs", "whole", "-c", name]).await?;
+            ensure!(!said.is_empty(), "nothing yet");
+            Ok(said)
+        });
+        let said = said.await?;
+        ensure!(said.trim() == limit, "{name}: {said}");
+    }
+    let uid = pod["metadata"]["uid"].as_str().context("a uid")?;
+    let folder = PathBuf::from(format!("/kubepods/burstable/pod{uid}"));
+    let memory = [numbers(&folder, "memory.limit_in_bytes")?, numbers(&folder, "memory.max")?].concat();
+    let cpu = [numbers(&folder, "cpu.cfs_quota_us")?, numbers(&folder, "cpu.max")?].concat();
+    ensure!(memory.contains(&"67108864".to_owned()), "{memory:?}");
+    ensure!(cpu.iter().any(|c| c == "20000" || c == "20000 100000"), "{cpu:?}");
+    world.remove("whole").await
+}
+
+/// An image by its digest is that image; a name that is none is said to be none, and is not tried again.
+async fn images_have_good_names_and_digests(world: &World) -> Result<()> {
+    let container = world.container("c", "exec sleep 1000", Value::Null);
+    world.apply("tagged", json!({"terminationGracePeriodSeconds": 1, "containers": [container.clone()]})).await?;
+    let pod = world.until("tagged", "it is ready", is_ready).await?;
+    let id = self::container(&pod, "c")["imageID"].clone();
+    ensure!(id.as_str().is_some_and(|id| id.contains("/busybox@sha256:")), "{id}");
+    let by = |image: &Value| {
+        let mut container = container.clone();
+        container["image"] = image.clone();
+        json!({"terminationGracePeriodSeconds": 1, "containers": [container]})
+    };
+    world.apply("digest", by(&id)).await?;
+    let pod = world.until("digest", "it is ready", is_ready).await?;
+    ensure!(self::container(&pod, "c")["imageID"] == id, "{:#}", pod["status"]);
+
+    world.apply("misnamed", by(&json!("BAD//name::x"))).await?;
+    let waits = |pod: &Value| {
+        let waiting = self::container(pod, "c").pointer("/state/waiting").cloned().unwrap_or_default();
+        let says = |part: &str| waiting["message"].as_str().is_some_and(|m| m.contains(part));
+        waiting["reason"] == "InvalidImageName" && says("Failed to apply default image tag \"BAD//name::x\"")
+    };
+    world.until("misnamed", "its image has a bad name", waits).await?;
+    world.has_event("misnamed", "InspectFailed", "BAD//name::x").await?;
+    world.has_event("misnamed", "Failed", "Error: InvalidImageName").await?;
+    for pod in ["tagged", "digest", "misnamed"] {
+        world.remove(pod).await?;
+    }
+    Ok(())
 }

@@ -309,6 +309,20 @@ async fn claims_show_their_volumes(world: &World) -> Result<()> {
     world.remove(&["claims"]).await?;
     ensure!(std::fs::read_to_string(disk.join("new"))? == "new\n", "what it wrote is there");
     ensure!(std::fs::read_to_string(disk.join("made/here/x"))? == "deep\n", "beneath, too");
+
+    // A file that was given away meanwhile is given back, unless the volume's root stands for all of it.
+    std::os::unix::fs::chown(disk.join("old"), None, Some(0))?;
+    for (name, policy, group) in [("mismatch", "OnRootMismatch", "0"), ("always", "Always", "4711")] {
+        let mounts = json!([{"name": "l", "mountPath": "/l"}]);
+        let volumes = json!([{"name": "l", "persistentVolumeClaim": {"claimName": "local"}}]);
+        let mut pod = world.pod(name, "stat -c %g /l/old", mounts, volumes);
+        pod["spec"]["securityContext"] = json!({"fsGroup": 4711, "fsGroupChangePolicy": policy});
+        pod["spec"]["nodeName"] = node["items"][0]["metadata"]["name"].clone();
+        world.apply(&pod).await?;
+        let said = world.said(name).await?;
+        ensure!(said == [group], "{policy}: {said:?}");
+        world.remove(&[name]).await?;
+    }
     Ok(())
 }
 
