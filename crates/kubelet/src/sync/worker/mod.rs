@@ -157,6 +157,8 @@ pub struct Worker {
     status: PodStatus,
     /// The status as it should be has been generated at least once.
     generated: bool,
+    /// What the API server has was compared with what it should have since either changed, and says the same.
+    told_all: bool,
 }
 
 impl Worker {
@@ -221,6 +223,7 @@ impl Worker {
             status: known.clone(),
             known,
             generated: false,
+            told_all: false,
             ctx,
             pod,
             wish,
@@ -387,6 +390,7 @@ impl Worker {
         if revision >= self.known_revision {
             self.known_revision = revision;
             self.known = status();
+            self.told_all = false;
         }
     }
 

@@ -20,13 +20,13 @@ impl Worker {
         if self.pod.has_ended() && self.life.is_terminated() && self.known.phase.is_some() && !self.generated {
             // It ended before this process began; what was said then is right.
             self.generated = true;
-            self.status = self.known.clone();
+            self.set_status(self.known.clone());
             return;
         }
         let before = self.before();
         let now = self.ctx.clock.wall();
         let was_pending = before.phase.as_deref().is_none_or(|phase| phase == "Pending");
-        self.status = generate(&Inputs {
+        let status = generate(&Inputs {
             pod: &self.pod,
             seen: &self.seen,
             verdicts: &self.verdicts,
@@ -39,6 +39,7 @@ impl Worker {
             runtime: &self.ctx.settings.runtime_name,
             now: whole(now),
         });
+        self.set_status(status);
         // What ran when this process began was not started by it.
         if was_pending && self.generated && self.status.phase.as_deref() == Some("Running") {
             let metrics = &self.ctx.metrics;
@@ -55,6 +56,14 @@ impl Worker {
             }
         }
         self.generated = true;
+    }
+
+    /// Most turns change nothing of it, and then nothing has to be compared.
+    fn set_status(&mut self, status: PodStatus) {
+        if self.status != status {
+            self.status = status;
+            self.told_all = false;
+        }
     }
 
     /// What the status is generated from: what we said last, with what others have said since.
@@ -84,7 +93,8 @@ impl Worker {
         let shown = if self.pod.is_static() { self.mirror.as_ref() } else { Some(&self.pod) };
         let Some(pod) = shown.cloned() else { return };
         let ctx = self.ctx.clone();
-        let patch = patch::patch(&pod.uid, &self.known, &self.status);
+        let patch = if self.told_all { None } else { patch::patch(&pod.uid, &self.known, &self.status) };
+        self.told_all = patch.is_none();
         if let Some(patch) = patch.filter(|p| self.accepted.as_ref() != Some(p)) {
             tracing::debug!(pod = %pod.full_name(), phase = ?self.status.phase, "status to be written");
             let sent = patch.clone();
