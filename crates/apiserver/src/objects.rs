@@ -63,6 +63,12 @@ pub trait Objects: Send + Sync + 'static {
     /// What changed since `seen` was last given; with a new `seen`, everything that exists.
     fn changes(&self, resource: Resource, seen: &mut Seen) -> Vec<Change>;
 
+    /// The same for an index that reads nothing of an object but its identity, `metadata.annotations` and `spec`:
+    /// where no more than the rest has changed, nothing need be told.
+    fn changes_of_spec(&self, resource: Resource, seen: &mut Seen) -> Vec<Change> {
+        self.changes(resource, seen)
+    }
+
     /// Returns once the cache has every write acknowledged before the call, so that `get` cannot
     /// miss what was created a moment ago.
     async fn settle(&self, resource: Resource) -> status::Result<()>;

@@ -183,9 +183,9 @@ impl Node {
             let list = self.cluster.json(&["get", "waits", "-A"]).await?;
             let all = list["items"].as_array().cloned().unwrap_or_default();
             let has = |w: &Value, key: &str| w[key].as_str().is_some_and(|t| t.contains(text));
-            let found = all.iter().any(|w| {
-                w["object"]["name"] == name && w["code"] == code && (has(w, "text") || has(w, "on"))
-            });
+            let found = all
+                .iter()
+                .any(|w| w["object"]["name"] == name && w["code"] == code && (has(w, "text") || has(w, "on")));
             ensure!(found, "no {code} {text:?} of {name} in {all:#?}");
             Ok(())
         });

@@ -131,10 +131,7 @@ async fn hooks_run_and_end(world: &World) -> Result<()> {
         ),
     ]);
     world
-        .apply(
-            "hooks",
-            json!({"terminationGracePeriodSeconds": 10, "containers": containers, "volumes": [volume]}),
-        )
+        .apply("hooks", json!({"terminationGracePeriodSeconds": 10, "containers": containers, "volumes": [volume]}))
         .await?;
     world.until("hooks", "it is ready", is_ready).await?;
     let read = |name: &str| std::fs::read_to_string(seen.join(name)).unwrap_or_default();

@@ -10,18 +10,38 @@ pub const UNFINISHED: &str = ".new";
 
 /// Replaces the file at `path`, readable by this user alone, and makes the folders it is in.
 pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{} names no file", path.display())));
-    };
+    let folder = folder(path)?;
     make_all(folder)?;
-    let mut unfinished = name.to_owned();
-    unfinished.push(UNFINISHED);
-    let new = folder.join(unfinished);
-    let mut file = std::fs::OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&new)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    std::fs::rename(&new, path)?;
+    replace(path, bytes, true)?;
     sync(folder)
+}
+
+/// The same for what only an end of this process must not take: it is whole or not there for whoever reads it next,
+/// and nobody waits for the disk. A loss of power in the next half minute may take it. What is so already is not
+/// written again.
+pub fn write_soon(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    if std::fs::read(path).is_ok_and(|found| found == bytes) {
+        return Ok(());
+    }
+    std::fs::create_dir_all(folder(path)?)?;
+    replace(path, bytes, false)
+}
+
+fn folder(path: &Path) -> io::Result<&Path> {
+    let names_no_file = || format!("{} names no file", path.display());
+    let folder = path.parent().filter(|_| path.file_name().is_some());
+    folder.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, names_no_file()))
+}
+
+fn replace(path: &Path, bytes: &[u8], lasts: bool) -> io::Result<()> {
+    let mut unfinished = path.as_os_str().to_owned();
+    unfinished.push(UNFINISHED);
+    let mut file = std::fs::OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&unfinished)?;
+    file.write_all(bytes)?;
+    if lasts {
+        file.sync_all()?;
+    }
+    std::fs::rename(&unfinished, path)
 }
 
 /// Removes a file; one that is not there is removed.
@@ -63,6 +83,13 @@ mod tests {
         let read = |path: &Path| std::fs::read_to_string(path).expect("read");
         assert_eq!((read(&path), read(&root.path().join("old"))), ("two".into(), "one".into()));
         assert_eq!(std::fs::read_dir(root.path().join("a/b")).expect("read").count(), 1);
+        write_soon(&path, b"two").expect("it is so");
+        write_soon(&path, b"three").expect("written");
+        let deeper = root.path().join("a/c/file");
+        write_soon(&deeper, b"new").expect("written");
+        assert_eq!((read(&path), read(&deeper)), ("three".into(), "new".into()));
+        assert_eq!(std::fs::read_dir(root.path().join("a/b")).expect("read").count(), 1);
+        assert!(write_soon(Path::new("/"), b"").is_err() && write(Path::new("/"), b"").is_err());
         remove(&path).expect("removed");
         remove(&path).expect("removed twice");
         assert!(!path.exists());

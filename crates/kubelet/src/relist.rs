@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::cri::v1;
 use parking_lot::Mutex;
 use stdx::backoff::Policy;
 use stdx::clock::Instant;
@@ -17,7 +18,7 @@ use tokio::sync::mpsc;
 
 use crate::context::Context;
 use crate::pods::Pods;
-use crate::runtime::{Error, Summary};
+use crate::runtime::{Error, Happened, Summary};
 
 const WITH_HINTS: Duration = Duration::from_secs(30);
 const WITHOUT: Duration = Duration::from_secs(1);
@@ -144,13 +145,60 @@ impl Relist {
         }
         for (uid, summary) in &found {
             self.ctx.owners.learn_ids(uid, summary.sandboxes.keys().chain(summary.containers.keys()));
-            let cared_for = if known.get(uid) == Some(summary) { self.pods.knows(uid) } else { self.pods.hint(uid) };
+            let cared_for = match news(known.get(uid), summary) {
+                News::None => self.pods.knows(uid),
+                News::Grown(ids) => {
+                    let hints = ids.into_iter().map(|id| crate::runtime::Hint { id, what: Happened::Started });
+                    hints.fold(true, |all, hint| self.pods.hinted(uid, &hint) && all)
+                }
+                News::Changed => self.pods.hint(uid),
+            };
             if !cared_for && shown {
                 self.pods.orphan(uid, summary);
             }
         }
         self.ctx.runtime.tidy(&found).await;
         *known = found;
+    }
+}
+
+/// What a list says of a pod beyond the list before.
+#[derive(Debug, PartialEq, Eq)]
+enum News {
+    None,
+    /// Only what a start makes: these sandboxes and containers are new, or run by now. Whoever is making them
+    /// looks when it has made them.
+    Grown(Vec<String>),
+    Changed,
+}
+
+/// Compares two lists as to one pod.
+fn news(before: Option<&Summary>, now: &Summary) -> News {
+    let none = Summary::default();
+    let before = before.unwrap_or(&none);
+    let (created, running) = (v1::ContainerState::ContainerCreated as i32, v1::ContainerState::ContainerRunning as i32);
+    let is_gone = before.sandboxes.keys().any(|id| !now.sandboxes.contains_key(id))
+        || before.containers.keys().any(|id| !now.containers.contains_key(id));
+    let mut grown = Vec::new();
+    for (id, ready) in &now.sandboxes {
+        match before.sandboxes.get(id) {
+            Some(before) if before == ready => {}
+            None if *ready => grown.push(id.clone()),
+            _ => return News::Changed,
+        }
+    }
+    for (id, state) in &now.containers {
+        match before.containers.get(id) {
+            Some(before) if before == state => {}
+            None if [created, running].contains(state) => grown.push(id.clone()),
+            Some(before) if (*before, *state) == (created, running) => grown.push(id.clone()),
+            _ => return News::Changed,
+        }
+    }
+    match (is_gone, grown.is_empty()) {
+        (true, _) => News::Changed,
+        (false, true) => News::None,
+        (false, false) => News::Grown(grown),
     }
 }
 
@@ -178,5 +226,53 @@ async fn listen(
         }
         failures = if clock.now().since(begun) > RECONNECT.max { 1 } else { failures + 1 };
         clock.sleep(RECONNECT.delay(failures)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `s` a sandbox that is ready, `S` one that is not; `c`, `r`, `e`: a container that is created, runs, ended.
+    fn summary(text: &str) -> Summary {
+        let mut out = Summary::default();
+        for part in text.split_whitespace() {
+            let (kind, id) = part.split_at(1);
+            let state = match kind {
+                "s" | "S" => {
+                    out.sandboxes.insert(id.to_owned(), kind == "s");
+                    continue;
+                }
+                "c" => v1::ContainerState::ContainerCreated,
+                "r" => v1::ContainerState::ContainerRunning,
+                _ => v1::ContainerState::ContainerExited,
+            };
+            out.containers.insert(id.to_owned(), state as i32);
+        }
+        out
+    }
+
+    #[test]
+    fn what_a_start_makes_is_told_from_what_ends() {
+        let check = |before: &str, now: &str, want: Option<&str>| {
+            let found = match news(Some(&summary(before)), &summary(now)) {
+                News::None => Some(String::new()),
+                News::Grown(ids) => Some(ids.join(" ")),
+                News::Changed => None,
+            };
+            assert_eq!(found.as_deref(), want, "{before:?} {now:?}");
+        };
+        check("s1 r2 e3", "s1 r2 e3", Some(""));
+        check("", "s1 c2 r3", Some("1 2 3"));
+        check("s1 c2", "s1 r2 c3", Some("2 3"));
+        check("s1", "S1", None);
+        check("s1 r2", "s1 e2", None);
+        check("s1 r2", "s1 c2", None);
+        check("s1 r2", "s1", None);
+        check("s1 r2", "s4 r2", None);
+        check("s1", "s1 e2", None);
+        check("", "S1", None);
+        assert_eq!(news(None, &summary("s1")), News::Grown(vec!["1".into()]));
+        assert_eq!(news(None, &Summary::default()), News::None);
     }
 }

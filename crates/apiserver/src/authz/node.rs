@@ -154,7 +154,7 @@ impl NodeAuthorizer {
     fn with_graph<T>(&self, read: impl FnOnce(&Graph) -> T) -> T {
         let mut graph = self.graph.lock();
         let mut seen = std::mem::take(&mut graph.seen);
-        for change in self.objects.changes(objects::PODS, &mut seen) {
+        for change in self.objects.changes_of_spec(objects::PODS, &mut seen) {
             match change {
                 Change::Put(pod) => graph.put(&pod),
                 Change::Gone { namespace, name } => graph.remove(&(namespace, name)),

@@ -495,6 +495,12 @@ async fn listers_tell_what_changed_and_wait_for_what_appears() {
     world.remove("default", "a").await;
     world.cachers.settle(CONFIG_MAPS).await.expect("follows");
     assert_eq!(names(world.cachers.changes(CONFIG_MAPS, &mut seen)), "+b+c-a");
+    let mut specs = Seen::default();
+    for (node, told) in [("n", "+p"), ("n", ""), ("m", "+p"), ("m", "")] {
+        world.pod("p", node).await;
+        world.cachers.settle(objects::PODS).await.expect("follows");
+        assert_eq!(names(world.cachers.changes_of_spec(objects::PODS, &mut specs)), told, "{node}");
+    }
     let lister: &dyn objects::Objects = &*world.cachers;
     assert!(lister.get(CONFIG_MAPS, "default", "c").is_some());
     assert!(lister.get(objects::NODES, "", "n").is_none(), "not served here");

@@ -192,10 +192,18 @@ impl Allocations {
         entry.record.actuated.len() != before
     }
 
-    /// Writes the pod's record down.
+    /// Writes the pod's record down, durably: whoever waits for a resize, or has had one, has what it has.
     pub fn write(&self, uid: &str) -> io::Result<()> {
-        let record = self.inner.lock().pods.get(uid).map(|e| e.record.clone());
-        record.map_or(Ok(()), |record| record.write(&self.directory.join(uid)))
+        self.record(uid).map_or(Ok(()), |record| record.write(&self.directory.join(uid)))
+    }
+
+    /// The same for a pod that begins, which has what it wishes for: nobody waits for the disk.
+    pub fn write_soon(&self, uid: &str) -> io::Result<()> {
+        self.record(uid).map_or(Ok(()), |record| record.write_soon(&self.directory.join(uid)))
+    }
+
+    fn record(&self, uid: &str) -> Option<Record> {
+        self.inner.lock().pods.get(uid).map(|e| e.record.clone())
     }
 }
 

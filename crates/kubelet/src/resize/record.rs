@@ -97,6 +97,11 @@ impl Record {
     pub fn write(&self, directory: &Path) -> io::Result<()> {
         durable::write(&directory.join(FILE), &serde_json::to_vec(self).map_err(io::Error::other)?)
     }
+
+    /// The same for a record that says what the pod's spec says: while it does, to lose it is to lose nothing.
+    pub fn write_soon(&self, directory: &Path) -> io::Result<()> {
+        durable::write_soon(&directory.join(FILE), &serde_json::to_vec(self).map_err(io::Error::other)?)
+    }
 }
 
 #[cfg(test)]
@@ -135,6 +140,9 @@ mod tests {
         let mut record = Record { allocated: Allocation::wished(&with("1", "1", json!(null))), ..Record::default() };
         record.actuated.insert("id".into(), ResourceRequirements::default());
         record.write(&at).expect("written");
+        assert_eq!(Record::read(&at), Some(record.clone()));
+        record.actuated.clear();
+        record.write_soon(&at).expect("written");
         assert_eq!(Record::read(&at), Some(record));
         std::fs::write(at.join(FILE), "{").expect("written");
         assert_eq!(Record::read(&at), None);

@@ -49,6 +49,32 @@ pub struct Inbox {
     pub activity: Option<Option<Wait>>,
 }
 
+impl Inbox {
+    /// Nothing but what the step under way waits for was put in.
+    pub fn is_activity_alone(&self) -> bool {
+        let Self {
+            pod,
+            gone,
+            mirror,
+            runtime,
+            started,
+            made,
+            ended,
+            objects,
+            evict,
+            give_back,
+            held,
+            told,
+            waiting,
+            resize_failed,
+            activity: _,
+        } = self;
+        let nothing = pod.is_none() && mirror.is_none() && made.is_none() && evict.is_none() && held.is_none();
+        let silent = started.is_empty() && ended.is_empty() && told.is_empty() && waiting.is_empty();
+        nothing && silent && resize_failed.is_none() && !(*gone || *runtime || *objects || *give_back)
+    }
+}
+
 /// The box.
 #[derive(Default)]
 pub struct Mailbox {

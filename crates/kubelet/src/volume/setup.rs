@@ -4,7 +4,7 @@
 //! ```text
 //!  <root>/pods/<uid>/volumes/kubernetes.io~<kind>/<name>
 //!                   /volume-subpaths/<volume>/<container>/<n>     bound pieces of volumes
-//!                   /containers/<container>/<n>                   termination messages
+//!                   /containers/<container>-<n>                   termination messages
 //!                   /etc-hosts
 //! ```
 
@@ -254,12 +254,13 @@ impl Layout {
 
     /// An empty file for a container's last words.
     pub fn termination_log(&self, uid: &str, container: &str, name: &str) -> io::Result<PathBuf> {
-        let dir = self.pod(uid).join("containers").join(container);
+        // One directory for all of them: each costs the disk more than the file in it.
+        let dir = self.pod(uid).join("containers");
         std::fs::create_dir_all(&dir)?;
-        let path = dir.join(name);
-        std::fs::write(&path, "")?;
+        let path = dir.join(format!("{container}-{name}"));
+        let file = std::fs::File::create(&path)?;
         // Whatever user the container runs as may write it.
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666))?;
+        file.set_permissions(std::fs::Permissions::from_mode(0o666))?;
         Ok(path)
     }
 

@@ -17,7 +17,7 @@ impl Start {
             return;
         }
         let (ctx, uid) = (self.ctx.clone(), self.pod.uid.clone());
-        if let Err(error) = blocking(move || ctx.allocations.write(&uid)).await.and_then(|done| done) {
+        if let Err(error) = blocking(move || ctx.allocations.write_soon(&uid)).await.and_then(|done| done) {
             // A kubelet that begins anew takes the spec for what was allocated.
             tracing::warn!(pod = %self.pod.full_name(), %error, "allocated resources not written down");
             self.memory.lock().recorded = false;

@@ -235,8 +235,10 @@ impl Worker {
     pub async fn run(mut self, stage: Stage) {
         let stopped = stage.stopped();
         let mut stopped = std::pin::pin!(stopped);
-        while self.turn().await {
+        let mut is_news = false;
+        while self.turn(is_news).await {
             let event = self.next(&mut stopped).await;
+            is_news = matches!(event, Event::News);
             if !self.handle(event) {
                 return;
             }
@@ -409,8 +411,10 @@ impl Worker {
         self.mirror = mirror;
     }
 
-    fn read_mail(&mut self) {
+    /// Takes in what was put in. True when that is nothing but what the step under way waits for.
+    fn read_mail(&mut self) -> bool {
         let inbox = self.mail.take();
+        let is_activity_alone = inbox.is_activity_alone();
         if let Some(pod) = inbox.pod {
             if !pod.is_static() {
                 self.learn(pod.revision(), || pod.status().clone());
@@ -465,15 +469,22 @@ impl Worker {
         if let Some(activity) = inbox.activity {
             self.activity = activity;
         }
+        is_activity_alone
     }
 
     fn waits_to_begin(&self) -> bool {
         self.not_before.is_some_and(|at| self.ctx.clock.now() < at)
     }
 
-    /// One turn. False when nothing of the pod is left.
-    async fn turn(&mut self) -> bool {
-        self.read_mail();
+    /// One turn, after news or something else. False when nothing of the pod is left.
+    async fn turn(&mut self, is_news: bool) -> bool {
+        let is_activity_alone = self.read_mail();
+        let is_starting = matches!(self.step, Step::Start { .. });
+        if is_news && is_activity_alone && is_starting && self.looked && !self.stale {
+            // All else is as the last turn left it: half of a start's turns are such.
+            self.report_waits();
+            return true;
+        }
         self.look().await;
         if !self.looked {
             self.report_waits();

@@ -46,7 +46,8 @@ impl Worker {
         }
     }
 
-    /// Asks for what the pod wishes for. True when it was granted.
+    /// Asks for what the pod wishes for. True when what it has is to be written down: it was granted something
+    /// else, or begins to wait with what it has.
     fn ask(&mut self) -> bool {
         let generation = self.wish.meta().generation.unwrap_or_default();
         let running = self.seen.containers.iter().filter(|c| c.may_run());
@@ -64,12 +65,13 @@ impl Worker {
             Err(refusal) => {
                 let said = Said { reason: refusal.reason.into(), message: refusal.message, generation };
                 let is_new = |old: &Said| old.reason != said.reason || old.generation != said.generation;
-                if self.resizing.pending.as_ref().is_none_or(is_new) {
+                let begins = self.resizing.pending.as_ref().is_none_or(is_new);
+                if begins {
                     let reason = format!("Resize{}", said.reason);
                     self.resize_event(Type::Warning, &reason, &said.reason, generation, &said.message);
                 }
                 self.resizing.pending = Some(said);
-                false
+                begins
             }
         }
     }
