@@ -188,6 +188,9 @@ async fn a_node_registers_runs_its_pod_survives_a_restart_and_ends_it() {
     let maps = case.client.api::<api::types::core::v1::ConfigMap>().namespace("default");
     maps.create(&serde_json::from_value(map).expect("a ConfigMap")).await.expect("created");
     case.until("the pod runs", |c| c.pod()["status"]["phase"] == "Running").await;
+    // What waits to be written when a kubelet ends is lost.
+    let is_told = |c: &Case| c.server.objects("events").iter().any(|e| e["reason"] == "Started");
+    case.until("its start is told", is_told).await;
     let uid = case.pod()["metadata"]["uid"].as_str().expect("a uid").to_owned();
     let before = case.runtime.seen(&uid);
 

@@ -12,7 +12,6 @@ mod resize;
 mod volumes;
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -189,14 +188,26 @@ impl Start {
         self.ctx.report.event(&self.pod, container, kind, reason, message);
     }
 
+    /// Writes down what the pod is allocated, once, and gives it its cgroup.
     async fn cgroup(&self) {
-        self.record().await;
-        let Some(cgroups) = self.ctx.cgroups.clone() else { return };
-        let pod = self.pod.clone();
-        // The containers' own limits hold all the same, so a refusal is no reason not to run.
-        match blocking(move || cgroups.ensure(&pod)).await.and_then(|done| done) {
-            Ok(()) => {}
-            Err(error) => tracing::warn!(pod = %self.pod.full_name(), %error, "cgroup not set up"),
+        let (ctx, pod) = (self.ctx.clone(), self.pod.clone());
+        let is_recorded = std::mem::replace(&mut self.memory.lock().recorded, true);
+        let work = move || {
+            let recorded = if is_recorded { Ok(()) } else { ctx.allocations.write_soon(&pod.uid) };
+            (recorded, ctx.cgroups.as_ref().map_or(Ok(()), |cgroups| cgroups.ensure(&pod)))
+        };
+        let (recorded, limited) = match blocking(work).await {
+            Ok(done) => done,
+            Err(error) => (Err(error), Ok(())),
+        };
+        if let Err(error) = recorded {
+            // A kubelet that begins anew takes the spec for what was allocated.
+            tracing::warn!(pod = %self.pod.full_name(), %error, "allocated resources not written down");
+            self.memory.lock().recorded = false;
+        }
+        if let Err(error) = limited {
+            // The containers' own limits hold all the same, so a refusal is no reason not to run.
+            tracing::warn!(pod = %self.pod.full_name(), %error, "cgroup not set up");
         }
     }
 
@@ -226,10 +237,6 @@ impl Start {
         let extra = self.memory.lock().failed_creations.saturating_sub(1);
         let attempt = attempt.saturating_add(extra);
         let config = self.sandbox_config(attempt, true).await?;
-        let directory = PathBuf::from(&config.log_directory);
-        if let Err(error) = blocking(move || std::fs::create_dir_all(directory)).await.and_then(|done| done) {
-            return Err(self.no_sandbox(&format!("cannot make the log directory: {error}")));
-        }
         self.mail.activity(Some(Wait {
             code: "Sandbox",
             on: "the pod's sandbox".into(),
@@ -296,8 +303,15 @@ impl Start {
 
     async fn sandbox_config(&self, attempt: u32, is_new: bool) -> Result<v1::PodSandboxConfig, Retry> {
         let (ctx, pod) = (&self.ctx, &self.pod);
-        let path = ctx.settings.resolv_conf.clone();
-        let text = blocking(move || std::fs::read_to_string(path)).await.and_then(|text| text).unwrap_or_default();
+        let (path, logs) = (ctx.settings.resolv_conf.clone(), ctx.log_directory(pod));
+        let prepared = blocking(move || {
+            if is_new {
+                std::fs::create_dir_all(logs)?;
+            }
+            std::io::Result::Ok(std::fs::read_to_string(path).unwrap_or_default())
+        });
+        let text = prepared.await.and_then(|done| done);
+        let text = text.map_err(|error| self.no_sandbox(&format!("cannot make the log directory: {error}")))?;
         let dns = dns::render(pod, &ctx.settings.cluster_dns, &dns::Resolver::parse(&text));
         if dns.missing_cluster_dns && is_new {
             self.event(None, Type::Warning, "MissingClusterDNS", dns::missing_cluster_dns(pod));

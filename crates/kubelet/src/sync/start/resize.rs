@@ -11,19 +11,6 @@ use crate::resize::change;
 use crate::sync::plan::Update;
 
 impl Start {
-    /// Writes down what the pod is allocated, once.
-    pub(super) async fn record(&self) {
-        if std::mem::replace(&mut self.memory.lock().recorded, true) {
-            return;
-        }
-        let (ctx, uid) = (self.ctx.clone(), self.pod.uid.clone());
-        if let Err(error) = blocking(move || ctx.allocations.write_soon(&uid)).await.and_then(|done| done) {
-            // A kubelet that begins anew takes the spec for what was allocated.
-            tracing::warn!(pod = %self.pod.full_name(), %error, "allocated resources not written down");
-            self.memory.lock().recorded = false;
-        }
-    }
-
     /// Resizes what the plan names.
     pub(super) async fn resize(&self) -> Outcome {
         if self.plan.update.is_empty() && !self.plan.whole {
