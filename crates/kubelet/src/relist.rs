@@ -149,7 +149,8 @@ impl Relist {
                 News::None => self.pods.knows(uid),
                 News::Grown(ids) => {
                     let hints = ids.into_iter().map(|id| crate::runtime::Hint { id, what: Happened::Started });
-                    hints.fold(true, |all, hint| self.pods.hinted(uid, &hint) && all)
+                    // Each is told, whoever listens to the first.
+                    hints.filter(|hint| !self.pods.hinted(uid, hint)).count() == 0
                 }
                 News::Changed => self.pods.hint(uid),
             };

@@ -101,12 +101,12 @@ impl Objects for Cachers {
 
     fn changes(&self, resource: Resource, seen: &mut Seen) -> Vec<Change> {
         let Some(cacher) = self.find(resource.group, resource.plural) else { return Vec::new() };
-        differences(&cacher, seen, |_, _| false)
+        differences(cacher, seen, |_, _| false)
     }
 
     fn changes_of_spec(&self, resource: Resource, seen: &mut Seen) -> Vec<Change> {
         let Some(cacher) = self.find(resource.group, resource.plural) else { return Vec::new() };
-        differences(&cacher, seen, wishes_the_same)
+        differences(cacher, seen, wishes_the_same)
     }
 
     async fn settle(&self, resource: Resource) -> status::Result<()> {
