@@ -235,26 +235,28 @@ impl Pods {
 
     /// Removes the containers and logs of pods that have ended. Returns when they are gone.
     pub(crate) async fn give_back(&self) {
-        // What a kubelet that has just started has not looked at yet may be there as well as not.
-        let views: Vec<_> = {
+        let ended: Vec<_> = {
             let handles = self.handles.lock();
-            handles.values().filter(|handle| handle.pod.has_ended()).map(|handle| handle.view.clone()).collect()
+            let ended = handles.iter().filter(|(_, handle)| handle.pod.has_ended());
+            // At once for all: each gives back what it has as soon as it runs no more, whatever others do.
+            ended
+                .map(|(uid, handle)| {
+                    handle.mail.put(|inbox| inbox.give_back = true);
+                    (uid.clone(), handle.view.clone())
+                })
+                .collect()
         };
-        for mut view in views {
-            // An error: its worker is gone, and the pod with it.
-            let _ = view.wait_for(|view| view.looked && has_ended(view)).await;
-        }
-        let mut ended = Vec::new();
-        for (uid, handle) in self.handles.lock().iter() {
-            let view = handle.view.borrow();
-            if has_ended(&view) && !(view.cleaned && view.seen.is_empty()) && handle.pod.has_ended() {
-                handle.mail.put(|inbox| inbox.give_back = true);
-                ended.push(uid.clone());
+        let gone = ended.into_iter().map(|(uid, mut view)| async move {
+            // What a kubelet that has just started has not looked at yet may be there as well as not. An error: its
+            // worker is gone, and the pod with it.
+            let looked = view.wait_for(|view| view.looked).await;
+            let runs = looked.is_ok_and(|view| view.seen.may_run() || !has_ended(&view));
+            // One that was told to have ended and still runs is not waited for: it may do so for long.
+            if !runs {
+                self.is_cleared(&uid).await;
             }
-        }
-        for uid in &ended {
-            self.is_cleared(uid).await;
-        }
+        });
+        futures::future::join_all(gone).await;
     }
 
     /// Ends a pod because the node wants it; false when it ends already.

@@ -121,3 +121,54 @@ impl Pods {
         ephemeral::exceeded(pod, &usage)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::{Runtime, Summary};
+    use crate::sync::sim::{Sim, two};
+    use ::cri::v1;
+    use serde_json::json;
+    use std::collections::BTreeMap;
+    use stdx::shutdown::Stage;
+
+    #[tokio::test]
+    async fn a_pod_that_does_not_end_keeps_no_other_from_giving_back() {
+        let sim = Sim::new(42, two("Always"));
+        // The fake API server has one pod, and these are others.
+        *sim.cluster.refuse.lock() = true;
+        let adopted = BTreeMap::from([("u-stuck".to_owned(), Summary::default())]);
+        let pods = Pods::new(sim.ctx.clone(), Stage::new(), adopted);
+        let shown = |name: &str, revision: &str, phase: &str| {
+            let metadata = json!({"name": name, "namespace": "default", "uid": format!("u-{name}"),
+                "resourceVersion": revision});
+            let object = json!({"metadata": metadata, "spec": {"containers": [{"name": "c", "image": "x"}]},
+                "status": {"phase": phase}});
+            pods.shown("default", name, Some(Arc::new(serde_json::from_value(object).expect("a pod"))));
+        };
+        for name in ["done", "stuck"] {
+            let uid = format!("u-{name}");
+            let metadata = v1::PodSandboxMetadata { name: name.into(), uid, namespace: "default".into(), attempt: 0 };
+            let config = v1::PodSandboxConfig { metadata: Some(metadata), ..Default::default() };
+            let sandbox = sim.runtime.run_sandbox(config.clone(), "").await.expect("a sandbox");
+            if name == "stuck" {
+                let metadata = Some(v1::ContainerMetadata { name: "c".into(), attempt: 0 });
+                let container = v1::ContainerConfig { metadata, ..Default::default() };
+                let id = sim.runtime.create_container(&sandbox, container, config).await.expect("a container");
+                sim.runtime.start_container(&id).await.expect("started");
+            }
+        }
+        let door = sim.runtime.hold("stop_container");
+        shown("done", "1", "Succeeded");
+        shown("stuck", "1", "Running");
+        sim.until("both are looked at", |_| pods.all().iter().all(|view| view.looked)).await;
+        // Somebody says so; its process runs on.
+        shown("stuck", "2", "Failed");
+        let asked = pods.clone();
+        let task = tokio::spawn(async move { asked.give_back().await });
+        sim.until("what has ended is given back", |_| task.is_finished()).await;
+        assert!(sim.runtime.seen("u-done").is_empty());
+        assert!(sim.runtime.seen("u-stuck").may_run());
+        drop(door);
+    }
+}

@@ -13,7 +13,7 @@ use stdx::shutdown::Stage;
 use stdx::{ClockExt, Rng, SharedClock};
 
 use crate::context::blocking;
-use crate::node::facts::{Machine, Places};
+use crate::node::facts::{ImagePlace, Machine, Places};
 use crate::node::{self, Identity};
 use crate::options::Options;
 
@@ -37,7 +37,7 @@ fn prepare(root: &Path, logs: &Path, name: &str, rng: &Rng) -> Result<Prepared, 
     let root = settle(root).map_err(said("the kubelet's directory"))?;
     let identity = Identity::open(&root, name, rng).map_err(said("the node's identity"))?;
     std::fs::create_dir_all(logs).map_err(said("the directory of logs"))?;
-    let places = Places { root: "/".into(), data: root.clone(), images: None };
+    let places = Places { root: "/".into(), data: root.clone(), images: ImagePlace::Unknown };
     let machine = places.machine().map_err(said("the machine"))?;
     Ok(Prepared { root, identity, places, machine })
 }

@@ -93,11 +93,11 @@ impl Evictor {
     async fn look(&mut self) -> Option<String> {
         let mut levels = self.levels().await;
         let mut due = self.ctx.gauge.observe(&levels, self.ctx.clock.now()).due;
-        let signal = due.first()?.signal;
-        let resource = signal.resource();
+        let resource = due.first()?.signal.resource();
         self.ctx.report.node_event(Type::Warning, "EvictionThresholdMet", format!("Attempting to reclaim {resource}"));
-        if signal.is_of_disk() {
-            levels = self.reclaim(signal).await;
+        let mut tried = Vec::new();
+        while let Some(means) = untried(&due, self.places.images_are_apart(), &mut tried) {
+            levels = self.reclaim(means).await;
             due.retain(|threshold| threshold.is_crossed(&levels, true));
         }
         let threshold = *due.first()?;
@@ -112,13 +112,12 @@ impl Evictor {
     }
 
     /// Gives back what no pod has to end for; what is free then.
-    async fn reclaim(&mut self, signal: Signal) -> Levels {
+    async fn reclaim(&mut self, means: Means) -> Levels {
         let clock = self.ctx.clock.clone();
         if clock.timeout(RECLAIM, self.pods.give_back()).await.is_err() {
             tracing::warn!("dead containers are not gone yet; the node's disk is looked at without them");
         }
-        // Without a disk of their own images are on that of everything else.
-        if signal.is_of_images() || !self.places.images_are_apart() {
+        if means == Means::ContainersAndImages {
             if clock.timeout(RECLAIM, self.relief.ask()).await.is_err() {
                 tracing::warn!("images are not gone yet; the node's disk is looked at without them");
             }
@@ -143,9 +142,7 @@ impl Evictor {
     }
 
     async fn levels(&mut self) -> Levels {
-        if self.places.images.is_none() {
-            self.places.images = self.ctx.runtime.image_folder().await.ok().flatten();
-        }
+        self.places.find_images(&*self.ctx.runtime).await;
         let places = self.places.clone();
         blocking(move || places.levels()).await.unwrap_or_default()
     }
@@ -190,6 +187,28 @@ impl Evictor {
     }
 }
 
+/// What gives back disk without the end of a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Means {
+    /// Containers and logs of pods that have ended.
+    Containers,
+    ContainersAndImages,
+}
+
+/// What is to be tried for what is to be answered first; `None` when that has been, and for what nothing helps.
+/// Images on a disk of their own help nothing else, and what was due first may be due no more: then what comes next
+/// is helped, before a pod ends for it.
+fn untried(due: &[Threshold], apart: bool, tried: &mut Vec<Means>) -> Option<Means> {
+    let signal = due.first()?.signal;
+    // Without a disk of their own images are on that of everything else.
+    let means = if signal.is_of_images() || !apart { Means::ContainersAndImages } else { Means::Containers };
+    if !signal.is_of_disk() || tried.contains(&means) {
+        return None;
+    }
+    tried.push(means);
+    Some(means)
+}
+
 fn usage(stats: Option<&PodStats>, disk: Option<&PodDisk>) -> Option<Usage> {
     if stats.is_none() && disk.is_none() {
         return None;
@@ -212,4 +231,31 @@ fn usage(stats: Option<&PodStats>, disk: Option<&PodDisk>) -> Option<Usage> {
         volumes: volumes.map(|volume| volume.used).fold(Used::default(), Used::plus),
         containers: stats.iter().flat_map(|stats| &stats.containers).map(container).collect(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::thresholds::{Bounds, Thresholds};
+
+    #[test]
+    fn no_pod_ends_before_all_that_helps_was_tried() {
+        let of = |text: &str| Thresholds::hard(Bounds::limits(text).expect("bounds")).all().collect::<Vec<_>>();
+        let (data, images, memory) = (of("nodefs.available<1"), of("imagefs.inodesFree<1"), of("memory.available<1"));
+        let both = [&data[..], &images].concat();
+        let (few, all) = (Some(Means::Containers), Some(Means::ContainersAndImages));
+        // What is due at each look, and what is tried for it.
+        let check = |apart: bool, steps: &[(&[Threshold], Option<Means>)]| {
+            let mut tried = Vec::new();
+            for (due, want) in steps {
+                assert_eq!(untried(due, apart, &mut tried), *want, "{apart} {due:?} {tried:?}");
+            }
+        };
+        check(true, &[(&both, few), (&images, all), (&images, None)]);
+        check(true, &[(&both, few), (&both, None)]);
+        check(true, &[(&images, all), (&[], None)]);
+        check(false, &[(&both, all), (&images, None)]);
+        check(true, &[(&memory, None)]);
+        check(true, &[(&[], None)]);
+    }
 }

@@ -68,7 +68,7 @@ impl Collector {
             let wait = due.since(clock.now());
             tokio::select! {
                 Some(done) = asked.recv() => {
-                    let result = self.collect(None, true).await;
+                    let result = self.collect(None, Some(&done)).await;
                     self.tell(result);
                     // Who asked may have ended meanwhile.
                     let _ = done.send(());
@@ -76,7 +76,7 @@ impl Collector {
                 () = clock.sleep(wait) => {
                     due = clock.now() + PERIOD;
                     let disk = self.disk().await;
-                    let result = self.collect(disk, false).await;
+                    let result = self.collect(disk, None).await;
                     self.tell(result);
                 }
             }
@@ -97,16 +97,19 @@ impl Collector {
     }
 
     async fn disk(&mut self) -> Option<Disk> {
-        if self.places.images.is_none() {
-            self.places.images = self.ctx.runtime.image_folder().await.ok().flatten();
-        }
+        self.places.find_images(&*self.ctx.runtime).await;
         let places = self.places.clone();
         let levels = blocking(move || places.levels()).await.unwrap_or_default();
-        levels.images.or(levels.data)
+        levels.image_disk()
     }
 
-    /// Looks at all images and removes those that are to go: all that can when the node is short of disk.
-    async fn collect(&mut self, disk: Option<Disk>, is_short: bool) -> Result<(), String> {
+    /// Looks at all images and removes those that are to go: all that can when the node is short of disk, for as
+    /// long as who asked for that waits for it.
+    async fn collect(&mut self, disk: Option<Disk>, asked: Option<&oneshot::Sender<()>>) -> Result<(), String> {
+        let is_given_up = || asked.is_some_and(oneshot::Sender::is_closed);
+        if is_given_up() {
+            return Ok(());
+        }
         let told = |error: Error| format!("the images are not known: {error}");
         let images = self.ctx.runtime.images().await.map_err(told)?;
         let used = self.ctx.runtime.images_in_use().await.map_err(told)?;
@@ -133,8 +136,11 @@ impl Collector {
         };
         let mut freed = 0;
         for image in self.ages.removable(&images, &self.policy, now) {
-            if gone.contains(&image.id) || (freed >= to_free && !is_short) {
+            if gone.contains(&image.id) || (freed >= to_free && asked.is_none()) {
                 continue;
+            }
+            if is_given_up() {
+                break;
             }
             match self.remove(image, "the disk is nearly full").await {
                 Ok(()) => freed = u64::saturating_add(freed, image.size),
@@ -169,6 +175,7 @@ fn is_used(image: &Image, used: &BTreeSet<String>, named: &BTreeSet<String>) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::node::facts::ImagePlace;
     use crate::runtime::Runtime;
     use crate::sync::sim::Sim;
     use serde_json::json;
@@ -185,33 +192,42 @@ mod tests {
         sim.until("ready", |s| s.is_ready()).await;
         sim.runtime.pull("old:1", None, None).await.expect("pulled");
         let pods = Pods::new(sim.ctx.clone(), Stage::new(), BTreeMap::new());
-        let places = Places { root: "/".into(), data: sim.root.path().into(), images: Some(sim.root.path().into()) };
+        let places = Places {
+            root: "/".into(),
+            data: sim.root.path().into(),
+            images: ImagePlace::Folder(sim.root.path().into()),
+        };
         let mut collector = Collector::new(sim.ctx.clone(), pods, Policy::default(), places);
         let disk = |available| Some(Disk { capacity: 1000, available, ..Disk::default() });
-        assert_eq!(collector.collect(disk(500), false).await, Ok(()));
+        assert_eq!(collector.collect(disk(500), None).await, Ok(()));
         assert_eq!(names(&sim).await, ["old:1", "x:1"]);
 
         // An image has seven bytes: that is too little, and is told.
         sim.runtime.pull("new:1", None, None).await.expect("pulled");
-        let why = collector.collect(disk(150), false).await.expect_err("too little");
+        let why = collector.collect(disk(150), None).await.expect_err("too little");
         assert!(why.contains("(85% of 1000.0 B used)") && why.contains("(freed 7 bytes)"), "{why}");
         assert_eq!(names(&sim).await, ["new:1", "x:1"], "what is used stays, and what is young");
         assert!(sim.report.events.lock().iter().any(|e| e.starts_with("!node FreeDiskSpaceFailed")));
 
         // A node that is short of disk gives up all that is old enough.
         sim.clock.advance(Duration::from_secs(120));
-        assert_eq!(collector.collect(disk(500), true).await, Ok(()));
+        let (done, told) = oneshot::channel();
+        drop(told);
+        assert_eq!(collector.collect(disk(500), Some(&done)).await, Ok(()));
+        assert_eq!(names(&sim).await, ["new:1", "x:1"], "who asked has gone: nobody is short any more");
+        let (done, _told) = oneshot::channel();
+        assert_eq!(collector.collect(disk(500), Some(&done)).await, Ok(()));
         assert_eq!(names(&sim).await, ["x:1"]);
 
         // A failure is news when it comes again.
         sim.runtime.fail("images_in_use", Error::Unavailable("away".into()));
         for told in [0, 1] {
-            let result = collector.collect(disk(0), false).await;
+            let result = collector.collect(disk(0), None).await;
             collector.tell(result);
             let events = sim.report.events.lock().iter().filter(|e| e.starts_with("!node ImageGCFailed")).count();
             assert_eq!(events, told);
         }
-        let odd = collector.collect(disk(0), false).await;
+        let odd = collector.collect(disk(0), None).await;
         assert!(odd.is_err_and(|why| why.contains("away")));
     }
 }

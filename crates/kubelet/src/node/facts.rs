@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::runtime::Runtime;
+
 /// Where to look.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Places {
@@ -11,8 +13,30 @@ pub struct Places {
     pub root: PathBuf,
     /// A directory on the file system that holds volumes and logs.
     pub data: PathBuf,
-    /// A directory on the file system that holds images; where `None`, they share the one of `data`.
-    pub images: Option<PathBuf>,
+    pub images: ImagePlace,
+}
+
+/// Where images are, as far as the runtime has told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ImagePlace {
+    /// Nobody has asked, or it has not answered: nothing is known of their disk.
+    #[default]
+    Unknown,
+    /// It tells of no place of their own: they share the disk of everything else.
+    Shared,
+    /// A directory on the file system that holds them, which may be that of everything else.
+    Folder(PathBuf),
+}
+
+/// The disk that holds images.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ImageDisk {
+    /// Which it is, or what is free on it, is not known: whoever acts on it does nothing.
+    #[default]
+    Unknown,
+    /// That of everything else.
+    Shared,
+    Own(Disk),
 }
 
 /// What does not change while the machine runs. Amounts are in bytes.
@@ -54,14 +78,35 @@ pub struct Levels {
     pub memory: u64,
     pub memory_available: Option<u64>,
     pub data: Option<Disk>,
-    /// `None` where images share the disk of `data`, too.
-    pub images: Option<Disk>,
+    pub images: ImageDisk,
     /// As `memory`.
     pub pids: u64,
     pub pids_free: Option<u64>,
 }
 
+impl Levels {
+    /// The disk that holds images, where it is known.
+    pub fn image_disk(&self) -> Option<Disk> {
+        match self.images {
+            ImageDisk::Unknown => None,
+            ImageDisk::Shared => self.data,
+            ImageDisk::Own(disk) => Some(disk),
+        }
+    }
+}
+
 impl Places {
+    /// Asks the runtime where images are, unless it has told.
+    pub async fn find_images(&mut self, runtime: &dyn Runtime) {
+        if matches!(self.images, ImagePlace::Folder(_)) {
+            return;
+        }
+        // One that does not answer now may do so later; until then what was known holds.
+        if let Ok(folder) = runtime.image_folder().await {
+            self.images = folder.map_or(ImagePlace::Shared, ImagePlace::Folder);
+        }
+    }
+
     fn text(&self, path: &str) -> io::Result<String> {
         std::fs::read_to_string(self.root.join(path))
     }
@@ -110,7 +155,13 @@ impl Places {
             memory: memory.get("MemTotal").copied().unwrap_or(0),
             memory_available: memory.get("MemAvailable").copied(),
             data: disk(&self.data).ok(),
-            images: self.images.as_ref().and_then(|path| disk(path).ok()),
+            images: match &self.images {
+                ImagePlace::Unknown => ImageDisk::Unknown,
+                ImagePlace::Folder(path) if self.images_are_apart() => {
+                    disk(path).map_or_else(|_| ImageDisk::Unknown, ImageDisk::Own)
+                }
+                ImagePlace::Shared | ImagePlace::Folder(_) => ImageDisk::Shared,
+            },
             pids: limit.unwrap_or(0),
             pids_free: limit.zip(used).map(|(limit, used)| limit.saturating_sub(used)),
         }
@@ -119,7 +170,7 @@ impl Places {
     /// True when images have a disk of their own.
     pub fn images_are_apart(&self) -> bool {
         let device = |path: &Path| path.ancestors().find_map(|p| rustix::fs::stat(p).ok()).map(|stat| stat.st_dev);
-        self.images.as_ref().is_some_and(|images| device(images) != device(&self.data))
+        matches!(&self.images, ImagePlace::Folder(images) if device(images) != device(&self.data))
     }
 
     fn huge_pages(&self) -> BTreeMap<u64, u64> {
@@ -213,7 +264,7 @@ mod tests {
             std::fs::create_dir_all(path.parent().expect("inside")).expect("made");
             std::fs::write(path, text).expect("written");
         };
-        let places = Places { root: dir.path().into(), data: dir.path().join("not/yet"), images: None };
+        let places = Places { root: dir.path().into(), data: dir.path().join("not/yet"), images: ImagePlace::Unknown };
         assert!(places.machine().is_err(), "no memory, no machine");
         write("proc/meminfo", "MemTotal:  2048 kB\nMemAvailable: 1024 kB\nSwapTotal: 4 kB\nHugePages_Total: 3\n");
         write("sys/devices/system/cpu/online", "0-3,6\n");
@@ -239,5 +290,22 @@ mod tests {
         for (text, want) in [("0", 1), ("0-1", 2), ("0,2-4", 4), ("", 0), ("x", 0), ("4-2", 0)] {
             assert_eq!(count_ranges(text), want, "{text}");
         }
+    }
+
+    #[test]
+    fn the_disk_of_images() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let of = |images| Places { root: "/".into(), data: dir.path().into(), images }.levels();
+        assert_eq!(of(ImagePlace::Unknown).images, ImageDisk::Unknown);
+        assert_eq!(of(ImagePlace::Unknown).image_disk(), None);
+        for shared in [ImagePlace::Shared, ImagePlace::Folder(dir.path().join("images"))] {
+            let levels = of(shared);
+            assert_eq!(levels.images, ImageDisk::Shared);
+            assert!(levels.image_disk().is_some_and(|disk| Some(disk) == levels.data));
+        }
+        // The kernel's own file system has no room at all.
+        let apart = of(ImagePlace::Folder("/proc".into()));
+        assert_eq!(apart.image_disk().map(|disk| disk.capacity), Some(0));
+        assert!(matches!(apart.images, ImageDisk::Own(_)));
     }
 }

@@ -348,9 +348,8 @@ impl Keeper {
             return self.try_register().await.map(Some);
         };
         let images = self.parts.runtime.images().await.ok();
-        if self.parts.settings.places.images.is_none() {
-            self.parts.settings.places.images = self.parts.runtime.image_folder().await.ok().flatten();
-        }
+        let runtime = self.parts.runtime.clone();
+        self.parts.settings.places.find_images(&*runtime).await;
         // The status as it is there, not as we left it: the node controller writes it too, when it
         // hears nothing of us.
         let old = node.status.clone().unwrap_or_default();

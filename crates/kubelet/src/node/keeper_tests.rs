@@ -6,7 +6,7 @@ use client::fake::Fake as Server;
 use serde_json::{Value, json};
 use stdx::clock::ManualClock;
 
-use crate::node::facts::Levels;
+use crate::node::facts::{ImagePlace, Levels};
 use crate::node::thresholds::{Bounds, Thresholds};
 use crate::report::FakeReport;
 use crate::runtime::fake::Fake;
@@ -43,7 +43,7 @@ impl Bench {
     fn keeper(&self) -> Keeper {
         let rng = Rng::seeded(2);
         let root = self.dir.path().to_owned();
-        let places = Places { root: "/".into(), data: root.clone(), images: None };
+        let places = Places { root: "/".into(), data: root.clone(), images: ImagePlace::Unknown };
         Keeper::new(Parts {
             identity: Identity::open(&root, "n1", &rng).expect("an identity"),
             settings: Settings {

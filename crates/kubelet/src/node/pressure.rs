@@ -125,7 +125,7 @@ impl Gauge {
 
 #[cfg(test)]
 mod tests {
-    use super::super::facts::Disk;
+    use super::super::facts::{Disk, ImageDisk};
     use super::super::thresholds::{Bounds, Graces};
     use super::*;
     use std::time::Duration;
@@ -138,11 +138,12 @@ mod tests {
     fn thresholds() {
         let t = Thresholds::default();
         let disk = |available, inodes_free| Some(Disk { capacity: 100, available, inodes: 100, inodes_free });
+        let own = |available, inodes_free| disk(available, inodes_free).map_or(ImageDisk::Unknown, ImageDisk::Own);
         let fine = Levels {
             memory: 4 << 30,
             memory_available: Some(1 << 30),
             data: disk(10, 5),
-            images: disk(15, 5),
+            images: own(15, 5),
             pids: 100,
             pids_free: Some(0),
         };
@@ -152,10 +153,13 @@ mod tests {
             (Levels { memory_available: Some((100 << 20) - 1), ..fine }, (true, false)),
             (Levels { data: disk(9, 50), ..fine }, (false, true)),
             (Levels { data: disk(50, 4), ..fine }, (false, true)),
-            (Levels { images: disk(14, 50), ..fine }, (false, true)),
-            (Levels { images: disk(50, 4), ..fine }, (false, true)),
+            (Levels { images: own(14, 50), ..fine }, (false, true)),
+            (Levels { images: own(50, 4), ..fine }, (false, true)),
             // Images share the disk of the rest.
-            (Levels { data: disk(14, 50), images: None, ..fine }, (false, true)),
+            (Levels { data: disk(14, 50), images: ImageDisk::Shared, ..fine }, (false, true)),
+            // A disk that nobody has looked at is not short of anything.
+            (Levels { data: disk(14, 50), images: ImageDisk::Unknown, ..fine }, (false, false)),
+            (Levels { data: disk(14, 50), ..fine }, (false, false)),
             (Levels { data: Some(Disk { capacity: 100, available: 50, ..Disk::default() }), ..fine }, (false, false)),
         ] {
             let got = below(t, &levels);
@@ -163,6 +167,22 @@ mod tests {
         }
         let pids = Thresholds::hard(Bounds::limits("pid.available<1").expect("bounds"));
         assert_eq!(below(pids, &fine).conditions(), ["PIDPressure"]);
+    }
+
+    /// A kubelet that begins knows its own disk before it has asked the runtime for that of the images: what that
+    /// one is short of is no pressure that lasts, and nothing that has to become free.
+    #[test]
+    fn the_disk_of_images_is_not_taken_for_another() {
+        let reclaim = Bounds::reclaims("imagefs.available=50").expect("bounds");
+        let gauge = Gauge::new(Thresholds { reclaim, ..Thresholds::default() });
+        let disk = |available| Disk { capacity: 100, available, inodes: 100, inodes_free: 100 };
+        let levels = |images| Levels { data: Some(disk(12)), images, ..Levels::default() };
+        let at = |second| Instant(Duration::from_secs(second));
+        assert_eq!(gauge.observe(&levels(ImageDisk::Unknown), at(0)), Observed::default());
+        assert_eq!(gauge.observe(&levels(ImageDisk::Own(disk(60))), at(1)), Observed::default());
+        assert_eq!(gauge.observe(&levels(ImageDisk::Unknown), at(2)), Observed::default(), "it does not answer");
+        let found = gauge.observe(&levels(ImageDisk::Own(disk(14))), at(3));
+        assert_eq!((found.pressure.disk, found.due.first().map(|t| t.signal)), (true, Some(Signal::Images)));
     }
 
     fn memory(free: u64) -> Levels {

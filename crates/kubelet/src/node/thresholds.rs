@@ -64,7 +64,7 @@ impl Signal {
 
     /// How much is free of how much; `None` where nobody knows.
     pub fn level(self, levels: &Levels) -> Option<(u64, u64)> {
-        let (data, images) = (levels.data, levels.images.or(levels.data));
+        let (data, images) = (levels.data, levels.image_disk());
         let bytes = |disk: Option<Disk>| disk.map(|d| (d.available, d.capacity));
         let inodes = |disk: Option<Disk>| disk.map(|d| (d.inodes_free, d.inodes));
         let found = match self {

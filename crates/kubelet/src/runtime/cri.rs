@@ -35,8 +35,8 @@ pub struct CriRuntime {
     containerd: Containerd,
     views: Views,
     socket: PathBuf,
-    /// Containers that were given other resources since they were last asked for.
-    changed: Mutex<HashSet<String>>,
+    /// How often containers were given other resources: who knows one as it was before asks for it again.
+    changes: Mutex<HashMap<String, u64>>,
     /// Sandboxes that were stopped, network and all, and are not removed yet: to stop them again changes nothing.
     stopped: Mutex<HashSet<String>>,
 }
@@ -58,26 +58,23 @@ impl CriRuntime {
             containerd: Containerd::new(endpoint, clock.clone())?,
             views: Views::new(Snapshots::new(endpoint, clock.clone())?),
             socket: ::cri::socket_path(endpoint)?,
-            changed: Mutex::default(),
+            changes: Mutex::default(),
             stopped: Mutex::default(),
         })
     }
 
     async fn container(&self, listed: v1::Container, known: Option<&Container>) -> Result<Option<Container>> {
         let is_final = |c: &&Container| matches!(c.state, ContainerState::Running | ContainerState::Exited);
-        let is_changed = self.changed.lock().remove(&listed.id);
-        if let Some(known) = known.filter(is_final).filter(|k| k.state == state(listed.state()) && !is_changed) {
+        // Before it is asked for: a change meanwhile makes whoever has the answer ask once more.
+        let changes = self.changes.lock().get(&listed.id).copied().unwrap_or(0);
+        let is_same = |k: &&Container| k.state == state(listed.state()) && k.changes == changes;
+        if let Some(known) = known.filter(is_final).filter(is_same) {
             return Ok(Some(known.clone()));
         }
         match self.client.container_status(&listed.id).await {
-            Ok(status) => Ok(Some(parse(&listed.pod_sandbox_id, status).await)),
+            Ok(status) => Ok(Some(Container { changes, ..parse(&listed.pod_sandbox_id, status).await })),
             Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => {
-                if is_changed {
-                    self.changed.lock().insert(listed.id);
-                }
-                Err(error)
-            }
+            Err(error) => Err(error),
         }
     }
 
@@ -143,6 +140,7 @@ async fn parse(sandbox_id: &str, status: v1::ContainerStatus) -> Container {
             .map(|m| m.container_path.clone())
             .collect(),
         stop_signal: Signal::name(status.stop_signal),
+        changes: 0,
         id: status.id,
     }
 }
@@ -326,6 +324,8 @@ impl Runtime for CriRuntime {
     }
 
     async fn tidy(&self, known: &BTreeMap<String, Summary>) {
+        // Containers that went with their sandboxes.
+        self.changes.lock().retain(|id, _| known.values().any(|pod| pod.containers.contains_key(id)));
         let socket = self.socket.clone();
         let look = move || {
             ::cri::shims::end_abandoned(&socket);
@@ -429,7 +429,7 @@ impl Runtime for CriRuntime {
     async fn update_container(&self, id: &str, resources: v1::LinuxContainerResources) -> Result<()> {
         let done = self.client.update_container_resources(id, resources).await;
         // Also where it failed: it may have happened.
-        self.changed.lock().insert(id.to_owned());
+        *self.changes.lock().entry(id.to_owned()).or_default() += 1;
         done
     }
 
@@ -449,7 +449,7 @@ impl Runtime for CriRuntime {
     }
 
     async fn remove_container(&self, id: &str) -> Result<()> {
-        self.changed.lock().remove(id);
+        self.changes.lock().remove(id);
         self.client.remove_container(id).await
     }
 

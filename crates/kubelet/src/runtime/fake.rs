@@ -48,6 +48,7 @@ pub fn container(
         user: None,
         recursive_read_only: Vec::new(),
         stop_signal: None,
+        changes: 0,
     }
 }
 
@@ -273,9 +274,18 @@ impl Runtime for Fake {
             .collect())
     }
 
-    async fn pod(&self, uid: &str, _: &PodState) -> Result<PodState> {
+    async fn pod(&self, uid: &str, known: &PodState) -> Result<PodState> {
         let world = self.call("pod", uid)?;
-        Ok(world.pods.get(uid).map(|(_, p)| p.clone()).unwrap_or_default())
+        let mut found = world.pods.get(uid).map(|(_, p)| p.clone()).unwrap_or_default();
+        // As the trait allows: what is listed in the state in which it is known is what is known.
+        let is_final = |c: &Container| matches!(c.state, ContainerState::Running | ContainerState::Exited);
+        for now in &mut found.containers {
+            let same = known.by_id(&now.id).filter(|k| is_final(k) && k.state == now.state && k.changes == now.changes);
+            if let Some(same) = same {
+                *now = same.clone();
+            }
+        }
+        Ok(found)
     }
 
     async fn sandbox(&self, id: &str) -> Result<Sandbox> {
@@ -378,6 +388,7 @@ impl Runtime for Fake {
                 user: None,
                 recursive_read_only: Vec::new(),
                 stop_signal: None,
+                changes: 0,
             },
         );
         world.targets.extend(target);
@@ -410,7 +421,10 @@ impl Runtime for Fake {
     async fn update_container(&self, id: &str, resources: v1::LinuxContainerResources) -> Result<()> {
         let memory = resources.memory_limit_in_bytes >> 20;
         let text = format!("{id} {} {} {memory}", resources.cpu_shares, resources.cpu_quota);
-        self.call("update_container", &text)?.find(id)?.resources = Some(resources);
+        let mut world = self.call("update_container", &text)?;
+        let found = world.find(id)?;
+        found.resources = Some(resources);
+        found.changes += 1;
         Ok(())
     }
 

@@ -61,6 +61,8 @@ pub struct Container {
     pub recursive_read_only: Vec<String>,
     /// The signal that the runtime ends it with, where it tells.
     pub stop_signal: Option<String>,
+    /// How often it had been given other resources when it was asked for.
+    pub changes: u64,
 }
 
 impl Container {
@@ -104,6 +106,12 @@ impl PodState {
     pub fn runs(&self, id: &str) -> bool {
         let container = self.by_id(id).is_some_and(|c| c.state == ContainerState::Running);
         container || self.sandboxes.iter().any(|s| s.id == id && s.ready)
+    }
+
+    /// A container or sandbox of that id is there, and runs no more.
+    pub fn has_ended(&self, id: &str) -> bool {
+        let container = self.by_id(id).is_some_and(|c| c.state == ContainerState::Exited);
+        container || self.sandboxes.iter().any(|s| s.id == id && !s.ready)
     }
 
     /// There is a container or sandbox of that id.

@@ -6,6 +6,7 @@ use serde_json::json;
 use stdx::clock::{Clock, Instant};
 
 use super::sim::{Sim, UID, two};
+use crate::runtime::{Happened, Hint};
 
 fn hours(hours: i64) -> jiff::SignedDuration {
     jiff::SignedDuration::from_hours(hours)
@@ -86,4 +87,25 @@ async fn a_disk_that_takes_nothing_is_told_and_waited_for() {
     sim.until("it waits", waits).await;
     std::fs::remove_file(&place).expect("removed");
     sim.until("ready", |s| s.is_ready()).await;
+}
+
+/// The runtime's events run ahead of its records: an end may be told of before anybody has seen the container run.
+#[tokio::test]
+async fn an_end_is_found_that_was_told_of_too_early() {
+    let sim = Sim::new(25, two("Always"));
+    let door = sim.runtime.hold("start_container");
+    sim.until("one is about to start", |s| s.runtime.is_held("start_container")).await;
+    sim.mail.runtime();
+    let is_seen = |s: &Sim| {
+        let status = s.cluster.status();
+        status.container_statuses.iter().flatten().any(|c| c.container_id.is_some())
+    };
+    sim.until("it is seen before it runs", is_seen).await;
+    let id = sim.runtime.seen(UID).container("a").map(|c| c.id.clone()).expect("it is there");
+    sim.mail.hint(&Hint { id, what: Happened::Ended });
+    drop(door);
+    sim.until("both run", |s| s.runs("a") && s.runs("b")).await;
+    // Now the records say so, too, and nobody tells of it.
+    assert!(sim.runtime.exit(UID, "a", 7, sim.clock.wall()));
+    sim.until("it is found", |s| restarts(s, "a") == Some(1)).await;
 }

@@ -62,7 +62,8 @@ impl Worker {
         // A start tells of what it starts, and is followed by a look.
         let starts = !is_starting && started.iter().any(|id| !self.seen.runs(id));
         let seen = self.seen.clone();
-        let is_news = |id: &String| seen.runs(id) || !seen.knows(id);
+        // One that was seen before it started has ended, too.
+        let is_news = |id: &String| !seen.has_ended(id);
         let before = self.ending.len();
         self.ending.extend(ended.into_iter().filter(is_news).map(|id| (id, 0)));
         self.stale |= is_changed || starts || self.ending.len() > before;
@@ -71,7 +72,7 @@ impl Worker {
     /// Sees to it that ends that were reported are found in the runtime's records, soon.
     fn expect_ends(&mut self) {
         let seen = self.seen.clone();
-        self.ending.retain(|id, looks| seen.runs(id) && *looks < MAX_LOOKS);
+        self.ending.retain(|id, looks| seen.knows(id) && !seen.has_ended(id) && *looks < MAX_LOOKS);
         self.ending.values_mut().for_each(|looks| *looks += 1);
         let looks = self.ending.values().min().copied();
         self.look_again = looks.map(|n| self.ctx.clock.now() + LOOK_AGAIN.delay(n));
