@@ -227,9 +227,17 @@ pub(crate) struct NodeSpec {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct NodeStatus {
+    pub allocatable: Allocatable,
     pub conditions: Vec<NodeCondition>,
     pub addresses: Vec<NodeAddress>,
     pub daemon_endpoints: DaemonEndpoints,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Allocatable {
+    /// A quantity.
+    pub cpu: Option<Box<str>>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -273,8 +281,34 @@ impl NodeView {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct ServiceView {
+    metadata: ServiceMetadata,
     pub spec: ServiceSpec,
     pub status: ServiceStatus,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ServiceMetadata {
+    annotations: Option<ServiceAnnotations>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ServiceAnnotations {
+    #[serde(rename = "service.kubernetes.io/topology-mode")]
+    topology_mode: Option<Box<str>>,
+    /// What it was called before.
+    #[serde(rename = "service.kubernetes.io/topology-aware-hints")]
+    topology_aware_hints: Option<Box<str>>,
+}
+
+impl ServiceView {
+    /// Are its endpoints to be hinted in proportion to zones?
+    pub(crate) fn is_topology_auto(&self) -> bool {
+        let Some(annotations) = &self.metadata.annotations else { return false };
+        let mode = annotations.topology_aware_hints.as_ref().or(annotations.topology_mode.as_ref());
+        matches!(mode.map(|m| &**m), Some("Auto" | "auto"))
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -5,8 +5,9 @@
 //! is missing in between.
 
 mod plan;
+mod topology;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use client::{DeleteParams, Error, Informer, Key, Queue, Resource, Result};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use machinery::labels::{Labels, Selector};
+use parking_lot::Mutex;
 use stdx::backoff::Policy;
 
 use crate::context::Context;
@@ -24,6 +26,7 @@ use crate::service_pods::{self, Triggers};
 use crate::views::{BareView, NodeView, PodView, ServiceView};
 use crate::writer::{Writer, revision};
 use plan::{MANAGED_BY, MANAGER, SERVICE_NAME, Seen, Slice};
+use topology::{Hinted, Zones};
 
 const BACKOFF: Policy = Policy { initial: Duration::from_secs(1), max: Duration::from_secs(1000) };
 const ZONE: &str = "topology.kubernetes.io/zone";
@@ -35,6 +38,8 @@ struct Controller {
     slices: Informer<BareView>,
     writer: Writer,
     triggers: Triggers,
+    /// What was told of Services in topology mode `Auto`.
+    hinted: Mutex<HashMap<Key, Hinted>>,
     per_slice: usize,
     resource: Resource,
     service_resource: Resource,
@@ -49,6 +54,7 @@ pub(crate) fn start(context: &Context) {
         slices: context.slices(),
         writer: context.writer("endpointslice-controller", "endpoint-slice-controller"),
         triggers: Triggers::default(),
+        hinted: Mutex::default(),
         per_slice: context.options.endpoints_per_slice,
         resource: Resource::of::<EndpointSlice>(),
         service_resource: Resource::of::<Service>(),
@@ -76,6 +82,20 @@ impl Controller {
                 keys.add_caused(key, own.pods.cause(change.object()));
             }
         });
+        // Zones have other shares of the processors: Services that go by them are looked at again.
+        let (own, keys, known) = (self.clone(), queue.clone(), Mutex::new(None));
+        self.nodes.subscribe(move |change| {
+            if change.old().is_some_and(|old| topology::is_same(old, change.object())) {
+                return;
+            }
+            let zones = Zones::of(own.nodes.list().iter());
+            if std::mem::replace(&mut *known.lock(), Some(zones.clone())) == Some(zones) {
+                return;
+            }
+            for service in own.services.list().iter().filter(|s| s.view.is_topology_auto()) {
+                keys.add_caused(service.meta.key(), own.nodes.cause(change.object()));
+            }
+        });
         let (own, keys) = (self.clone(), queue.clone());
         self.slices.subscribe(move |change| {
             let meta = &change.object().meta;
@@ -87,6 +107,20 @@ impl Controller {
                 }
             }
         });
+    }
+
+    /// Tells of a Service in topology mode `Auto` what has changed of its hints.
+    fn tell_hints(&self, key: &Key, about: &Reference, now: &Hinted) {
+        let mut told = self.hinted.lock();
+        let before = if now.is_empty() { told.remove(key) } else { told.insert(key.clone(), now.clone()) };
+        drop(told);
+        let before = before.unwrap_or_default();
+        let families: BTreeSet<&String> = before.keys().chain(now.keys()).collect();
+        for family in families {
+            if let Some((kind, reason, text)) = topology::news(before.get(family), now.get(family), family) {
+                self.writer.event_about(about, kind, reason, text);
+            }
+        }
     }
 
     async fn apply(&self, namespace: &str, plan: &plan::Plan, pass: &Pass) -> Result<()> {
@@ -125,6 +159,7 @@ impl Reconcile for Controller {
         let Some(service) = self.services.get(key) else {
             // Its slices go by their owner reference.
             self.triggers.forget(key);
+            self.hinted.lock().remove(key);
             return Ok(Next::Done);
         };
         if !service_pods::is_ours(&service.view) || service.meta.is_deleting() {
@@ -146,10 +181,13 @@ impl Reconcile for Controller {
         };
         let nodes: HashMap<String, Option<String>> = names.filter_map(zone).collect();
         let trigger = self.triggers.observe(&service.meta, &pods);
-        let seen = Seen { service: &service, pods: &pods, nodes: &nodes, slices, per_slice: self.per_slice, trigger };
+        let zones = if service.view.is_topology_auto() { Zones::of(self.nodes.list().iter()) } else { None };
+        let (nodes, zones) = (&nodes, zones.as_ref());
+        let seen = Seen { service: &service, pods: &pods, nodes, slices, per_slice: self.per_slice, trigger, zones };
         let plan = plan::plan(seen);
+        let about = Reference::of(&self.service_resource, &service.meta);
+        self.tell_hints(key, &about, &plan.hinted);
         if let Err(error) = self.apply(&key.namespace, &plan, pass).await {
-            let about = Reference::of(&self.service_resource, &service.meta);
             let message = format!("Error updating Endpoint Slices for Service {key}: {error}");
             // A conflict is mended by the next pass; nobody needs to hear of it.
             if !error.is_conflict() {

@@ -6,6 +6,8 @@
 //!              → one untouched slice the rest fits into → new slices
 //!   slices to delete are reused for slices to create
 //! ```
+//!
+//! Hints: those of `trafficDistribution`, or in topology mode `Auto` those of `topology.rs`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -17,6 +19,7 @@ use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointHint
 use machinery::labels::Labels;
 use serde_json::{Value, json};
 
+use super::topology::{self, Hinted, Place, Zones};
 use crate::service_pods::{self, HEADLESS, TRIGGER_TIME};
 use crate::templates;
 use crate::views::{CachedPod, PodView, ServiceView};
@@ -31,6 +34,8 @@ pub(super) struct Slice {
     /// The whole object.
     pub object: Value,
     pub name: String,
+    /// The uid of the Service it is controlled by.
+    pub owner: String,
     pub family: String,
     pub ports: Vec<EndpointPort>,
     pub endpoints: Vec<Endpoint>,
@@ -42,6 +47,7 @@ impl Slice {
         let read = |key: &str| object.get(key).cloned().unwrap_or_else(|| json!([]));
         Ok(Self {
             name: machinery::meta::name(&object).to_owned(),
+            owner: owner(&object).to_owned(),
             family: object.get("addressType").and_then(Value::as_str).unwrap_or_default().to_owned(),
             ports: Option::<Vec<_>>::deserialize_from(read("ports"))?.unwrap_or_default(),
             endpoints: Option::<Vec<_>>::deserialize_from(read("endpoints"))?.unwrap_or_default(),
@@ -49,6 +55,11 @@ impl Slice {
             object,
         })
     }
+}
+
+fn owner(object: &Value) -> &str {
+    let owners = machinery::meta::owner_references(object);
+    owners.into_iter().find(|owner| owner.controller).map(|owner| owner.uid).unwrap_or_default()
 }
 
 trait DeserializeFrom: Sized {
@@ -69,6 +80,8 @@ pub(super) struct Plan {
     pub delete: Vec<String>,
     /// Pods left out because the cache does not know their node (yet).
     pub skipped: Vec<String>,
+    /// Of a Service in topology mode `Auto`.
+    pub hinted: Hinted,
 }
 
 /// What is true now.
@@ -80,12 +93,16 @@ pub(super) struct Seen<'a> {
     pub slices: Vec<Slice>,
     pub per_slice: usize,
     pub trigger: Option<Timestamp>,
+    /// What zones are to have in topology mode `Auto`, where that can be said.
+    pub zones: Option<&'a Zones>,
 }
 
 pub(super) fn plan(seen: Seen) -> Plan {
     let mut plan = Plan::default();
     let families = families(seen.service);
-    let (known, foreign): (Vec<_>, Vec<_>) = seen.slices.iter().partition(|s| families.contains(&s.family));
+    // One of a Service that had the name before goes with it, whatever is written to it.
+    let is_own = |slice: &&Slice| families.contains(&slice.family) && slice.owner == seen.service.meta.uid;
+    let (known, foreign): (Vec<_>, Vec<_>) = seen.slices.iter().partition(is_own);
     plan.delete.extend(foreign.into_iter().map(|s| s.name.clone()));
     for family in families {
         let slices: Vec<&Slice> = known.iter().copied().filter(|s| s.family == family).collect();
@@ -119,7 +136,8 @@ fn plan_family(seen: &Seen, family: &str, slices: &[&Slice], plan: &mut Plan) {
         }
         let zone = match seen.nodes.get(node) {
             Some(zone) => zone.clone(),
-            None if node.is_empty() => None,
+            // Who is to be found whether ready or not is found there, too.
+            None if node.is_empty() || seen.service.view.spec.publish_not_ready_addresses => None,
             None => {
                 plan.skipped.push(pod.meta.name.clone());
                 continue;
@@ -128,6 +146,10 @@ fn plan_family(seen: &Seen, family: &str, slices: &[&Slice], plan: &mut Plan) {
         let Some(endpoint) = endpoint(pod, seen.service, family, zone) else { continue };
         let ports = ports(seen.service, &pod.view);
         groups.entry(port_key(&ports)).or_insert_with(|| (ports, Vec::new())).1.push(endpoint);
+    }
+    if seen.service.view.is_topology_auto() {
+        let hinted = hint(seen.zones, slices, groups.values_mut().flat_map(|(_, endpoints)| endpoints));
+        plan.hinted.insert(family.to_owned(), hinted);
     }
     let mut existing: BTreeMap<String, Vec<&Slice>> = BTreeMap::new();
     for slice in slices {
@@ -301,7 +323,8 @@ fn endpoint(pod: &CachedPod, service: &Cached<ServiceView>, family: &str, zone: 
     let terminating = pod.meta.is_deleting();
     let ready = service.view.spec.publish_not_ready_addresses || (serving && !terminating);
     let node = Some(pod.view.spec.node_name.clone()).filter(|n| !n.is_empty());
-    let hints = service.view.spec.traffic_distribution.as_deref().filter(|_| ready);
+    let wish = service.view.spec.traffic_distribution.as_deref();
+    let hints = wish.filter(|_| ready && !service.view.is_topology_auto());
     let hints = hints.and_then(|wish| hints_for(wish, zone.clone(), node.clone()));
     Some(Endpoint {
         addresses,
@@ -323,6 +346,33 @@ fn endpoint(pod: &CachedPod, service: &Cached<ServiceView>, family: &str, zone: 
         hints,
         ..Endpoint::default()
     })
+}
+
+/// Gives the endpoints that are ready hints in proportion to zones, or says why they get none.
+fn hint<'a>(
+    zones: Option<&Zones>,
+    slices: &[&Slice],
+    endpoints: impl Iterator<Item = &'a mut Endpoint>,
+) -> Result<(), String> {
+    let is_ready = |e: &&'a mut Endpoint| e.conditions.as_ref().is_some_and(|c| c.ready == Some(true));
+    let zone_of = |hints: &EndpointHints| Some(hints.for_zones.as_ref()?.first()?.name.clone());
+    let before: HashMap<String, String> = slices
+        .iter()
+        .flat_map(|slice| &slice.endpoints)
+        .filter_map(|e| Some((identity(e), e.hints.as_ref().and_then(zone_of)?)))
+        .collect();
+    let ready: Vec<&mut Endpoint> = endpoints.filter(is_ready).collect();
+    let identities: Vec<String> = ready.iter().map(|e| identity(e)).collect();
+    let place = |(endpoint, identity): (&&mut Endpoint, &String)| -> (Option<String>, Option<String>) {
+        (endpoint.zone.clone(), before.get(identity).cloned())
+    };
+    let known: Vec<(Option<String>, Option<String>)> = ready.iter().zip(&identities).map(place).collect();
+    let places: Vec<Place> =
+        known.iter().map(|(zone, hint)| Place { zone: zone.as_deref(), hint: hint.as_deref() }).collect();
+    for (endpoint, name) in ready.into_iter().zip(topology::assign(zones, &places)?) {
+        endpoint.hints = Some(EndpointHints { for_zones: Some(vec![ForZone { name }]), for_nodes: None });
+    }
+    Ok(())
 }
 
 /// For whom an endpoint is meant first. A node without a zone has nodes all the same.

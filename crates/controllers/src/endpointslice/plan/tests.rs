@@ -30,6 +30,10 @@ struct World {
     slices: Vec<Value>,
     per_slice: usize,
     zone: Option<String>,
+    /// Other nodes and their zones.
+    nodes: HashMap<String, Option<String>>,
+    /// What zones are to have.
+    zones: Option<Zones>,
     names: usize,
 }
 
@@ -41,6 +45,8 @@ impl World {
             slices: Vec::new(),
             per_slice: 3,
             zone: Some("z1".into()),
+            nodes: HashMap::new(),
+            zones: None,
             names: 0,
         }
     }
@@ -48,7 +54,8 @@ impl World {
     /// One pass: plans, applies to the world, says how many creations, updates and deletions.
     fn pass(&mut self) -> (usize, usize, usize) {
         let pods: Vec<_> = self.pods.iter().map(|p| Arc::new(cached::<PodView>(p))).collect();
-        let nodes = [("n1".to_owned(), self.zone.clone())].into();
+        let mut nodes = self.nodes.clone();
+        nodes.insert("n1".to_owned(), self.zone.clone());
         let slices = self.slices.iter().map(|s| Slice::of(s.clone()).expect("a slice")).collect();
         let seen = Seen {
             service: &self.service,
@@ -57,6 +64,7 @@ impl World {
             slices,
             per_slice: self.per_slice,
             trigger: None,
+            zones: self.zones.as_ref(),
         };
         let plan = plan(seen);
         let counts = (plan.create.len(), plan.update.len(), plan.delete.len());
@@ -224,10 +232,85 @@ fn a_pod_whose_node_is_unknown_is_left_out_and_named() {
     world.pods[1]["spec"]["nodeName"] = json!("nowhere");
     let pods: Vec<_> = world.pods.iter().map(|p| Arc::new(cached::<PodView>(p))).collect();
     let nodes = [("n1".to_owned(), None)].into();
-    let seen =
-        Seen { service: &world.service, pods: &pods, nodes: &nodes, slices: vec![], per_slice: 3, trigger: None };
+    let seen = Seen {
+        service: &world.service,
+        pods: &pods,
+        nodes: &nodes,
+        slices: vec![],
+        per_slice: 3,
+        trigger: None,
+        zones: None,
+    };
     let plan = plan(seen);
     assert_eq!(plan.skipped, ["p1"]);
     assert_eq!(plan.create[0]["endpoints"].as_array().map(Vec::len), Some(1));
     world.per_slice = 1;
+}
+
+#[test]
+fn hints_in_proportion_cover_every_slice_and_stay() {
+    let mut world = World::new(6);
+    let auto = |spec: Value| {
+        let mut object = json!({"metadata": {"name": "web", "namespace": "default", "uid": "s",
+                "annotations": {"service.kubernetes.io/topology-mode": "Auto"}},
+            "spec": {"clusterIP": "10.96.0.1", "ipFamilies": ["IPv4"], "selector": {"app": "web"},
+                "ports": [{"name": "http", "port": 80, "targetPort": 8080}]}});
+        for (key, value) in spec.as_object().cloned().unwrap_or_default() {
+            object["spec"][key] = value;
+        }
+        cached::<ServiceView>(&object)
+    };
+    let hints = |world: &World| -> Vec<String> {
+        let endpoints = world.slices.iter().flat_map(|s| s["endpoints"].as_array().cloned().unwrap_or_default());
+        let hint = |e: Value| e.pointer("/hints/forZones/0/name").and_then(Value::as_str).unwrap_or("-").to_owned();
+        let mut all: Vec<String> = endpoints.map(hint).collect();
+        all.sort();
+        all
+    };
+    // The annotation comes before the field.
+    world.service = auto(json!({"trafficDistribution": "PreferSameZone"}));
+    world.nodes = [("n2".to_owned(), Some("z2".to_owned()))].into();
+    world.pass();
+    assert_eq!(hints(&world), ["-", "-", "-", "-", "-", "-"], "nothing is known of zones");
+    // All are in one of two zones, which have as much each.
+    let node = |zone: &str| {
+        let status = json!({"allocatable": {"cpu": "2"}, "conditions": [{"type": "Ready", "status": "True"}]});
+        Arc::new(cached(
+            &json!({"metadata": {"name": zone, "labels": {crate::endpointslice::ZONE: zone}}, "status": status}),
+        ))
+    };
+    world.zones = Zones::of([node("z1"), node("z2")].iter());
+    assert_eq!(world.pass(), (0, 2, 0));
+    assert_eq!(hints(&world), ["z1", "z1", "z1", "z2", "z2", "z2"]);
+    assert_eq!(world.pass(), (0, 0, 0));
+    // One that is not ready has none, and the five that are left cannot be shared out.
+    world.pods[0]["status"]["conditions"][0]["status"] = json!("False");
+    assert_eq!(world.pass(), (0, 2, 0));
+    assert_eq!(hints(&world), ["-", "-", "-", "-", "-", "-"]);
+    // Without the annotation the field counts.
+    world.service = service(json!({"trafficDistribution": "PreferSameZone"}));
+    world.pass();
+    assert_eq!(hints(&world), ["-", "z1", "z1", "z1", "z1", "z1"]);
+}
+
+#[test]
+fn slices_of_a_service_that_had_the_name_before_go_with_it() {
+    let mut world = World::new(2);
+    world.pass();
+    let mut object = json!({"metadata": {"name": "web", "namespace": "default", "uid": "another"}});
+    object["spec"] = json!({"clusterIP": "10.96.0.1", "ipFamilies": ["IPv4"], "selector": {"app": "web"},
+        "ports": [{"name": "http", "port": 80, "targetPort": 8080}]});
+    world.service = cached(&object);
+    assert_eq!(world.pass(), (1, 0, 1));
+    assert_eq!(world.slices[0]["metadata"]["ownerReferences"][0]["uid"], "another");
+    assert_eq!(world.sizes(), [2]);
+}
+
+#[test]
+fn a_pod_of_an_unknown_node_is_published_where_readiness_does_not_matter() {
+    let mut world = World::new(1);
+    world.pods[0]["spec"]["nodeName"] = json!("nowhere");
+    world.service = service(json!({"publishNotReadyAddresses": true}));
+    world.pass();
+    assert_eq!(world.sizes(), [1]);
 }
