@@ -32,24 +32,30 @@ pub fn disown(folder: &Path) {
 /// # Errors
 /// When something of it stays, and when a link of somebody else has an address that pods here will get.
 pub fn clear(parent: &Path, binary: &Path) -> Result<()> {
-    let abandoned = abandoned(parent)?;
-    if !abandoned.is_empty() {
-        // Resetting takes away what all clusters of a host share: cgroups of pods, tables of rules.
-        let others = others(&abandoned)?;
-        ensure!(others.is_empty(), "a test was killed, and what it left cannot be taken away beside {others:?}");
-    }
-    for folder in abandoned {
-        eprintln!("a test was killed: what it left in {} is taken away", folder.display());
-        end_processes(&folder)?;
-        crate::nodes::reset(binary, &folder)?;
-        reset(binary, &folder).with_context(|| folder.display().to_string())?;
-        mounted(&folder)?.into_iter().try_for_each(|path| reset::apply(&Step::Unmount(path)))?;
-        std::fs::remove_dir_all(&folder)?;
-    }
+    clear_on(Path::new("/proc"), parent, binary)?;
     let found = routes::within(PODS.parse()?);
     if !found.is_empty() {
         let list: Vec<String> = found.iter().map(|r| format!("{} on {}", r.address, r.link)).collect();
         bail!("pods of another cluster are on this host, and nobody knows whose they are: {}", list.join(", "));
+    }
+    Ok(())
+}
+
+/// The same among the processes that `proc` shows.
+fn clear_on(proc: &Path, parent: &Path, binary: &Path) -> Result<()> {
+    let abandoned = abandoned(parent)?;
+    if !abandoned.is_empty() {
+        // Resetting takes away what all clusters of a host share: cgroups of pods, tables of rules.
+        let others = others(proc, &abandoned)?;
+        ensure!(others.is_empty(), "a test was killed, and what it left cannot be taken away beside {others:?}");
+    }
+    for folder in abandoned {
+        eprintln!("a test was killed: what it left in {} is taken away", folder.display());
+        end_processes(proc, &folder)?;
+        crate::nodes::reset(binary, &folder)?;
+        reset(binary, &folder).with_context(|| folder.display().to_string())?;
+        mounted(&folder)?.into_iter().try_for_each(|path| reset::apply(&Step::Unmount(path)))?;
+        std::fs::remove_dir_all(&folder)?;
     }
     Ok(())
 }
@@ -72,10 +78,10 @@ pub fn abandoned(parent: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// Clusters that run here and are not of these folders.
-fn others(folders: &[PathBuf]) -> Result<Vec<String>> {
+fn others(proc: &Path, folders: &[PathBuf]) -> Result<Vec<String>> {
     let names: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
     let mut found = Vec::new();
-    for entry in std::fs::read_dir("/proc")?.flatten() {
+    for entry in std::fs::read_dir(proc)?.flatten() {
         let Ok(line) = std::fs::read(entry.path().join("cmdline")) else { continue };
         let line = String::from_utf8_lossy(&line).replace('\0', " ");
         let program = line.split(' ').next().unwrap_or_default();
@@ -92,9 +98,9 @@ fn others(folders: &[PathBuf]) -> Result<Vec<String>> {
 const PODS: &str = "10.244.0.0/16";
 
 /// Parts that ran alone: nobody else would end them, and a kubelet starts its pods anew.
-fn end_processes(folder: &Path) -> Result<()> {
+fn end_processes(proc: &Path, folder: &Path) -> Result<()> {
     let name = folder.display().to_string();
-    for entry in std::fs::read_dir("/proc")?.flatten() {
+    for entry in std::fs::read_dir(proc)?.flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<i32>().ok()) else { continue };
         let Ok(line) = std::fs::read(entry.path().join("cmdline")) else { continue };
         let line = String::from_utf8_lossy(&line).into_owned();
@@ -127,4 +133,99 @@ pub fn mounted(folder: &Path) -> Result<Vec<PathBuf>> {
     found.retain(|path| path.starts_with(folder));
     found.sort_by_key(|path| std::cmp::Reverse(path.components().count()));
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    /// Folders of tests, the processes there are, and a `pintle` that writes down what it is asked.
+    struct World {
+        dir: tempfile::TempDir,
+    }
+
+    impl World {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().expect("a folder");
+            let world = Self { dir };
+            for name in ["tests", "proc"] {
+                std::fs::create_dir(world.path(name)).expect("made");
+            }
+            let script = format!("#!/bin/sh\necho \"$@\" >> {}\n", world.path("asked").display());
+            std::fs::write(world.path("pintle"), script).expect("written");
+            let mode = std::fs::Permissions::from_mode(0o700);
+            std::fs::set_permissions(world.path("pintle"), mode).expect("set");
+            world
+        }
+
+        fn path(&self, name: &str) -> PathBuf {
+            self.dir.path().join(name)
+        }
+
+        /// A test's folder with a file in it.
+        fn folder(&self, name: &str) -> PathBuf {
+            let folder = self.path("tests").join(name);
+            std::fs::create_dir(&folder).expect("made");
+            std::fs::write(folder.join("state"), "x").expect("written");
+            folder
+        }
+
+        /// A process of that number with that command line.
+        fn process(&self, pid: u32, line: &str) {
+            let folder = self.path("proc").join(pid.to_string());
+            std::fs::create_dir(&folder).expect("made");
+            std::fs::write(folder.join("cmdline"), line.replace(' ', "\0")).expect("written");
+        }
+
+        fn clear(&self) -> Result<()> {
+            clear_on(&self.path("proc"), &self.path("tests"), &self.path("pintle"))
+        }
+
+        /// What `pintle` was asked.
+        fn asked(&self) -> String {
+            std::fs::read_to_string(self.path("asked")).unwrap_or_default()
+        }
+    }
+
+    #[test]
+    fn what_a_killed_test_left_is_taken_away_and_nothing_else() {
+        let world = World::new();
+        let (gone, alive) = (world.folder("pintle-e2e-gone"), world.folder("pintle-e2e-alive"));
+        disown(&gone);
+        own(&alive).expect("written");
+        let (nobodys, others) = (world.folder("pintle-e2e-unsigned"), world.folder("something-else"));
+        disown(&others);
+        // A link to what somebody else's folder is.
+        let elsewhere = world.path("elsewhere");
+        std::fs::create_dir(&elsewhere).expect("made");
+        disown(&elsewhere);
+        symlink(&elsewhere, world.path("tests").join("pintle-e2e-link")).expect("linked");
+        // A part of the killed test's cluster still runs.
+        let mut part = Command::new("sleep").arg("600").spawn().expect("started");
+        world.process(part.id(), &format!("/x/pintle kubelet --root-dir={}/a", gone.display()));
+        world.clear().expect("cleared");
+        assert!(!part.wait().expect("ended").success(), "it was ended");
+        assert!(!gone.exists());
+        for stays in [&alive, &nobodys, &others, &elsewhere] {
+            assert!(stays.exists(), "{}", stays.display());
+        }
+        let want = format!("reset {}\n", roots(&gone).join(" "));
+        assert_eq!(world.asked(), want);
+    }
+
+    #[test]
+    fn beside_somebodys_cluster_nothing_is_reset() {
+        let world = World::new();
+        let gone = world.folder("pintle-e2e-gone");
+        disown(&gone);
+        world.process(1, "/usr/bin/kubelet --config=/var/lib/kubelet/config.yaml");
+        let refused = world.clear().expect_err("refused").to_string();
+        assert!(refused.contains("kubelet"), "{refused}");
+        assert!(gone.exists() && world.asked().is_empty());
+        // Where nothing was left nobody is in the way.
+        std::fs::remove_dir_all(&gone).expect("removed");
+        world.clear().expect("there is nothing to do");
+    }
 }
