@@ -160,6 +160,8 @@ impl State {
 
 struct Shared {
     layer: &'static str,
+    /// Where the component runs, when there is one on each node that waits for the same objects.
+    node: Option<String>,
     clock: SharedClock,
     state: Mutex<State>,
     wake: Notify,
@@ -182,8 +184,28 @@ impl Publisher {
         clock: SharedClock,
         stage: &Stage,
     ) -> Self {
-        let shared = Arc::new(Shared { layer, clock, state: Mutex::new(State::default()), wake: Notify::new() });
-        let task = Task { shared: shared.clone(), api: client.dynamic(resource()), is_own: Box::new(is_own) };
+        Self::begin(client, layer, None, Box::new(is_own), clock, stage)
+    }
+
+    /// The same for a component of which each node has one, all of which wait for the same objects: what each waits
+    /// on is said to be on its node, and those of other nodes are left alone.
+    pub fn start_on_node(client: &Client, layer: &'static str, node: &str, clock: SharedClock, stage: &Stage) -> Self {
+        let suffix = on_node("", node);
+        let is_own = move |wait: &Value| wait["on"].as_str().is_some_and(|on| on.ends_with(&suffix));
+        Self::begin(client, layer, Some(node.to_owned()), Box::new(is_own), clock, stage)
+    }
+
+    fn begin(
+        client: &Client,
+        layer: &'static str,
+        node: Option<String>,
+        is_own: Box<dyn Fn(&Value) -> bool + Send + Sync>,
+        clock: SharedClock,
+        stage: &Stage,
+    ) -> Self {
+        let shared = Shared { layer, node, clock, state: Mutex::new(State::default()), wake: Notify::new() };
+        let shared = Arc::new(shared);
+        let task = Task { shared: shared.clone(), api: client.dynamic(resource()), is_own };
         let stopped = stage.stopped();
         stage.spawn(async move {
             tokio::select! {
@@ -196,10 +218,13 @@ impl Publisher {
 
     /// Says that `object` waits on `on`. Saying it again changes on and text, not since when.
     pub fn publish(&self, object: &Reference, code: &str, on: impl Into<String>, text: impl Into<String>) {
-        let key = key(self.shared.layer, object, code);
+        let key = self.shared.key(object, code);
         let (now, wall) = (self.shared.clock.now(), self.shared.clock.wall());
-        let mut wanted =
-            Wanted { object: object.clone(), code: code.into(), on: on.into(), text: text.into(), since: wall };
+        let on = match &self.shared.node {
+            Some(node) => on_node(&on.into(), node),
+            None => on.into(),
+        };
+        let mut wanted = Wanted { object: object.clone(), code: code.into(), on, text: text.into(), since: wall };
         wanted.object.resource_version = String::new();
         let from = now + VISIBLE_AFTER;
         let mut changed = true;
@@ -224,7 +249,7 @@ impl Publisher {
 
     /// Says that the wait is over.
     pub fn withdraw(&self, object: &Reference, code: &str) {
-        let key = key(self.shared.layer, object, code);
+        let key = self.shared.key(object, code);
         let changed = self.shared.state.lock().withdraw(&key);
         if changed {
             self.shared.wake.notify_one();
@@ -255,9 +280,20 @@ impl Publisher {
     }
 }
 
-/// The name of a Wait: readable, and one per object, layer and code.
-fn key(layer: &str, object: &Reference, code: &str) -> Key {
-    let identity = format!("{layer}\n{}\n{}\n{}\n{code}", object.kind, object.name, object.uid);
+impl Shared {
+    fn key(&self, object: &Reference, code: &str) -> Key {
+        key(self.layer, self.node.as_deref(), object, code)
+    }
+}
+
+fn on_node(on: &str, node: &str) -> String {
+    format!("{on} on node {node}")
+}
+
+/// The name of a Wait: readable, and one per object, layer, code and, where it is said, node.
+fn key(layer: &str, node: Option<&str>, object: &Reference, code: &str) -> Key {
+    let node = node.map(|node| format!("\n{node}")).unwrap_or_default();
+    let identity = format!("{layer}\n{}\n{}\n{}\n{code}{node}", object.kind, object.name, object.uid);
     // FNV-1a, 64 bits.
     let hash = identity.bytes().fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
     let cut = object.name.len().min(200);

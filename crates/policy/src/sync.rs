@@ -93,7 +93,7 @@ impl Sync {
         let metrics = Arc::new(Metrics::new(&options.registry));
         let source = Source::Core { component: "network-policy".into(), host: options.node_name.clone() };
         let telling = Telling {
-            waits: Publisher::start(client, "network-policy", |_| true, clock.clone(), stage),
+            waits: Publisher::start_on_node(client, "network-policy", &options.node_name, clock.clone(), stage),
             recorder: Recorder::start(client.clone(), source, clock.clone(), rng.clone(), stage),
             resource: Resource::of::<NetworkPolicy>(),
             waiting: BTreeMap::new(),

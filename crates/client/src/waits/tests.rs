@@ -130,3 +130,30 @@ async fn a_wait_the_server_refuses_does_not_hold_up_the_others() {
     bench.pass(100).await;
     assert_eq!(bench.texts().len(), 1, "the other is shown at once");
 }
+
+#[tokio::test]
+async fn nodes_leave_each_others_waits_alone() {
+    let bench = Bench::new();
+    let client = Client::new(bench.fake.handler(), "test");
+    let start = |node: &str| Publisher::start_on_node(&client, "proxy", node, bench.shared.clone(), &bench.stage);
+    let first = start("n1");
+    first.publish(&pod("a"), "RulesNotInKernel", "nftables", "one");
+    bench.pass(100).await;
+    // Another node begins, waits for the same, and is done.
+    let second = start("n2");
+    second.publish(&pod("a"), "RulesNotInKernel", "nftables", "two");
+    bench.pass(100).await;
+    let mut texts = bench.texts();
+    texts.sort();
+    assert_eq!(texts, ["one", "two"]);
+    let on: Vec<Value> = bench.fake.objects("waits.explain.pintle.dev").iter().map(|w| w["on"].clone()).collect();
+    assert!(on.contains(&json!("nftables on node n1")) && on.contains(&json!("nftables on node n2")), "{on:?}");
+    second.withdraw(&pod("a"), "RulesNotInKernel");
+    bench.pass(0).await;
+    assert_eq!(bench.texts(), ["one"]);
+    // A successor on the same node takes away what the first has left.
+    drop(first);
+    let _third = start("n1");
+    bench.pass(100).await;
+    assert!(bench.texts().is_empty());
+}
