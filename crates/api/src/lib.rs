@@ -15,6 +15,7 @@
 //! * Every type the table names is in it. [src/schema/tests.rs: every_type_is_consistent]
 
 pub mod affinity;
+pub mod leaving;
 pub mod owner;
 pub mod pod;
 pub mod resource_metrics;

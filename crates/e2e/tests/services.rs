@@ -14,8 +14,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-/// Requests a second to each of two addresses.
-const RATE: f64 = 250.0;
 /// An answer that takes longer is lost.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -34,11 +32,16 @@ async fn ask(to: SocketAddr) -> Result<()> {
 }
 
 /// Asks until it is told to end; how many requests went well, and what was said of those that did not.
-async fn load(to: SocketAddr, clock: SharedClock, ends: Arc<AtomicBool>, answered: Arc<AtomicUsize>) -> Vec<String> {
+async fn load(
+    (to, rate): (SocketAddr, f64),
+    clock: SharedClock,
+    ends: Arc<AtomicBool>,
+    answered: Arc<AtomicUsize>,
+) -> Vec<String> {
     let (begin, mut sent, mut lost) = (clock.now(), 0_u64, Vec::new());
     let mut under_way = JoinSet::new();
     while !ends.load(Ordering::Relaxed) {
-        let due = (clock.now().since(begin).as_secs_f64() * RATE) as u64;
+        let due = (clock.now().since(begin).as_secs_f64() * rate) as u64;
         for _ in sent..due {
             let clock = clock.clone();
             under_way
@@ -62,13 +65,10 @@ async fn load(to: SocketAddr, clock: SharedClock, ends: Arc<AtomicBool>, answere
     lost
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_rolling_update_loses_no_request() -> Result<()> {
-    const PODS: u32 = 10;
-    let registry = Registry::start(&[images::nginx("nginx:1")?]).await?;
-    let cluster = Cluster::start(&[]).await?;
-    cluster.trust_registry(&registry)?;
-    cluster.apply(&manifests::web("web", &registry.reference("nginx:1"), PODS, 30080)).await?;
+/// A rolling update of all pods of `web` while it is asked all the time, so often a second by each of two addresses.
+/// No request is lost.
+async fn roll(cluster: &Cluster, manifest: &str, rate: f64) -> Result<()> {
+    cluster.apply(manifest).await?;
     cluster.kubectl(&["rollout", "status", "deployment/web", "--timeout=120s"]).await?;
     let ip = cluster.kubectl(&["get", "service", "web", "-o", "jsonpath={.spec.clusterIP}"]).await?;
     let address = format!("http://{ip}/");
@@ -78,10 +78,10 @@ async fn a_rolling_update_loses_no_request() -> Result<()> {
 
     // Half through the Service's own address, half through the node's.
     let (ends, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-    let start = |to: SocketAddr| tokio::spawn(load(to, cluster.clock.clone(), ends.clone(), answered.clone()));
+    let start = |to: SocketAddr| tokio::spawn(load((to, rate), cluster.clock.clone(), ends.clone(), answered.clone()));
     let loads = [start(format!("{ip}:80").parse()?), start(SocketAddr::new(node, 30080))];
     let busy = || async {
-        ensure!(answered.load(Ordering::Relaxed) > 500, "not yet under load");
+        ensure!(answered.load(Ordering::Relaxed) as f64 > 2.0 * rate, "not yet under load");
         Ok(())
     };
     cluster.eventually("requests are answered", busy).await?;
@@ -106,6 +106,23 @@ async fn a_rolling_update_loses_no_request() -> Result<()> {
     lost.truncate(10);
     println!("{answered} requests answered, {count} lost");
     ensure!(count == 0, "{count} of {} requests were lost: {lost:#?}", answered + count);
+    Ok(())
+}
+
+/// How many pods serve.
+const PODS: u32 = 10;
+/// What lets a server of a manifest go on for two seconds once it is to end.
+const HOOK: &str = "        lifecycle:\n          preStop:\n            sleep: {seconds: 2}\n";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rolling_update_loses_no_request() -> Result<()> {
+    let registry = Registry::start(&[images::nginx("nginx:1")?]).await?;
+    let cluster = Cluster::start(&[]).await?;
+    cluster.trust_registry(&registry)?;
+    let manifest = manifests::web("web", &registry.reference("nginx:1"), PODS, 30080);
+    ensure!(manifest.contains(HOOK), "the servers of the other test would have a hook");
+    roll(&cluster, &manifest, 250.0).await?;
+    let node = cluster.node_ip().await?;
 
     // Load balancers are told when the node is about to go.
     let (healthy, lives) = (format!("http://{node}:10256/healthz"), format!("http://{node}:10256/livez"));
@@ -119,5 +136,26 @@ async fn a_rolling_update_loses_no_request() -> Result<()> {
     cluster.http_get(&lives).await.context("the proxy itself is well")?;
     cluster.kubectl(&["taint", "nodes", "--all", "ToBeDeletedByClusterAutoscaler-"]).await?;
     cluster.eventually("it takes connections again", || cluster.http_get(&healthy)).await?;
+    Ok(())
+}
+
+/// Servers that end at once when they are told to, without a hook: their endpoints leave the rules before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_leaves_first_may_end_at_once() -> Result<()> {
+    let registry = Registry::start(&[images::nginx("nginx:1")?]).await?;
+    let cluster = Cluster::start(&[]).await?;
+    cluster.trust_registry(&registry)?;
+    let wants = format!("kind: Service\nmetadata:\n  annotations: {{{}: \"true\"}}\n", api::leaving::WANTED);
+    let manifest = manifests::web("web", &registry.reference("nginx:1"), 5, 30080).replace(HOOK, "");
+    let manifest = manifest.replace("kind: Service\nmetadata:\n", &wants);
+    ensure!(manifest.contains(&wants) && !manifest.contains("preStop"), "{manifest}");
+    // Few enough that each is answered in less time than connections have to end, whatever else the machine does.
+    roll(&cluster, &manifest, 25.0).await?;
+    // It was said, and not only waited for.
+    let node = cluster.kubectl(&["get", "nodes", "-o", "jsonpath={.items[0].metadata.name}"]).await?;
+    let path = format!("jsonpath={{.metadata.annotations.{}}}", api::leaving::LEFT.replace('.', "\\."));
+    let lease = api::leaving::lease(node.trim());
+    let left = cluster.kubectl(&["get", "lease", "-n", api::leaving::NAMESPACE, &lease, "-o", &path]).await?;
+    ensure!(left.lines().any(|line| line.starts_with("default/web/")), "{left:?}");
     Ok(())
 }

@@ -3,7 +3,9 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 
-use api::types::core::v1::{ConfigMap, Pod, Secret, ServiceAccount};
+use api::leaving;
+use api::types::coordination::v1::Lease;
+use api::types::core::v1::{self as core, ConfigMap, Pod, Secret, ServiceAccount};
 use api::types::node::v1::RuntimeClass;
 use async_trait::async_trait;
 use client::{Client, DeleteParams, Error, Informer, Key, Patch, Resource};
@@ -13,6 +15,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use stdx::shutdown::Stage;
 use stdx::{Rng, SharedClock};
+use tokio::sync::watch;
 
 use crate::container::env::Objects;
 use crate::container::service_links::Service;
@@ -46,6 +49,10 @@ pub trait Cluster: Send + Sync + 'static {
     async fn runtime_handler(&self, class: &str) -> Result<Option<String>, Error>;
     /// The Services there are.
     fn services(&self) -> Vec<Service>;
+    /// The names of the Services whose rules on this node the pod's endpoint is to leave before the pod ends.
+    fn leaves_first(&self, pod: &BoundPod) -> Vec<String>;
+    /// Ends once this node's service proxy says that it has left those of all `services`.
+    async fn has_left(&self, pod: &BoundPod, services: &[String]);
 }
 
 /// What is done for a pod whose objects changed.
@@ -86,6 +93,12 @@ impl Cluster for NoCluster {
     fn services(&self) -> Vec<Service> {
         Vec::new()
     }
+
+    fn leaves_first(&self, _: &BoundPod) -> Vec<String> {
+        Vec::new()
+    }
+
+    async fn has_left(&self, _: &BoundPod, _: &[String]) {}
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -111,15 +124,37 @@ struct Followed {
 
 type Table = Arc<Mutex<HashMap<(Kind, Key), Followed>>>;
 
+/// What this node's service proxy tells.
+struct Leaving {
+    lease: Informer<Shared<Lease>>,
+    /// Goes up with every change.
+    changes: watch::Receiver<u64>,
+}
+
+/// Do connections come to the pod by this Service, and does it want the pod's endpoint to leave first?
+fn leaves_first(service: &core::Service, pod: &BoundPod) -> bool {
+    let annotations = service.metadata.annotations.as_ref();
+    let Some(spec) = &service.spec else { return false };
+    let labels = pod.meta().labels.as_ref();
+    let selects = |(key, value): (&String, &String)| labels.and_then(|l| l.get(key)) == Some(value);
+    let has_rules = spec.type_.as_deref() != Some("ExternalName")
+        && !matches!(spec.cluster_ip.as_deref(), None | Some("" | "None"));
+    leaving::is_wanted(annotations.and_then(|a| a.get(leaving::WANTED)).map(String::as_str))
+        && has_rules
+        && spec.selector.as_ref().is_some_and(|s| !s.is_empty() && s.iter().all(selects))
+}
+
 /// The real one.
 pub struct ApiCluster {
     client: Client,
     clock: SharedClock,
     rng: Rng,
     stage: Stage,
-    services: Informer<api::types::core::v1::Service>,
+    services: Informer<core::Service>,
     /// Followed from the first pod on that wants one.
     runtime_classes: OnceLock<Informer<RuntimeClass>>,
+    /// Followed from the first pod on whose endpoints leave before it ends.
+    leaving: OnceLock<Leaving>,
     followed: Table,
     on_change: OnChange,
 }
@@ -127,9 +162,11 @@ pub struct ApiCluster {
 impl ApiCluster {
     /// `stage` ends the watches; `on_change` is called with the uid of each pod whose objects changed.
     pub fn start(client: Client, clock: SharedClock, rng: Rng, stage: &Stage, on_change: OnChange) -> Self {
-        let services = Informer::builder(client.clone(), Resource::of::<api::types::core::v1::Service>())
-            .without_json()
-            .start(clock.clone(), rng.clone(), stage);
+        let services = Informer::builder(client.clone(), Resource::of::<core::Service>()).without_json().start(
+            clock.clone(),
+            rng.clone(),
+            stage,
+        );
         Self {
             client,
             clock,
@@ -137,6 +174,7 @@ impl ApiCluster {
             stage: stage.clone(),
             services,
             runtime_classes: OnceLock::new(),
+            leaving: OnceLock::new(),
             followed: Table::default(),
             on_change,
         }
@@ -362,6 +400,52 @@ impl Cluster for ApiCluster {
                 })
             })
             .collect()
+    }
+
+    fn leaves_first(&self, pod: &BoundPod) -> Vec<String> {
+        let services = self.services.list_namespace(&pod.namespace);
+        services.iter().filter(|s| leaves_first(&s.view, pod)).map(|s| s.meta.name.clone()).collect()
+    }
+
+    async fn has_left(&self, pod: &BoundPod, services: &[String]) {
+        let node = pod.spec().node_name.as_deref().unwrap_or_default();
+        let Leaving { lease, changes } = self.leaving(node);
+        let (key, mut changes) = (Key::new(leaving::NAMESPACE, leaving::lease(node)), changes.clone());
+        let left = |service: &String| leaving::Left {
+            namespace: pod.namespace.clone(),
+            service: service.clone(),
+            uid: pod.uid.clone(),
+        };
+        let wanted: Vec<leaving::Left> = services.iter().map(left).collect();
+        loop {
+            changes.mark_unchanged();
+            let lease = lease.get(&key);
+            let annotations = lease.as_ref().and_then(|lease| lease.view.0.metadata.annotations.as_ref());
+            let told = annotations.and_then(|a| a.get(leaving::LEFT)).map(String::as_str).unwrap_or_default();
+            if wanted.iter().all(|left| left.is_in(told)) {
+                return;
+            }
+            if changes.changed().await.is_err() {
+                // Nobody will tell any more: the node stops.
+                return std::future::pending().await;
+            }
+        }
+    }
+}
+
+impl ApiCluster {
+    /// The Lease by which the service proxy of a node speaks, followed from now on.
+    fn leaving(&self, node: &str) -> &Leaving {
+        self.leaving.get_or_init(|| {
+            let lease = Informer::<Shared<Lease>>::builder(self.client.clone(), Resource::of::<Lease>())
+                .namespace(leaving::NAMESPACE)
+                .fields(format!("metadata.name={}", leaving::lease(node)))
+                .without_json()
+                .start(self.clock.clone(), self.rng.clone(), &self.stage);
+            let (tell, changes) = watch::channel(0);
+            lease.subscribe(move |_| tell.send_modify(|changes| *changes += 1));
+            Leaving { lease, changes }
+        })
     }
 }
 

@@ -1,6 +1,8 @@
 //! The kernel's table of connections, as far as the service proxy needs it: UDP has no end that
-//! anybody says, so that what was once translated to an endpoint stays translated to it.
+//! anybody says, so that what was once translated to an endpoint stays translated to it; and who is
+//! about to end may still be answering somebody.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -11,14 +13,18 @@ const SUBSYSTEM: u8 = 1;
 const NEW: u8 = 0;
 const GET: u8 = 1;
 const DELETE: u8 = 2;
+const TCP: u8 = 6;
 const UDP: u8 = 17;
 /// Attributes of a connection.
 const ORIGINAL: u16 = 1;
 const REPLY: u16 = 2;
+const PROTOCOL: u16 = 4;
 const ID: u16 = 12;
 const ZONE: u16 = 18;
 /// The bit of an attribute's type that says it holds attributes.
 const NESTED: u16 = 0x8000;
+/// The states of a TCP connection that neither end has begun to end: asked for, answered, established.
+const OPEN: std::ops::RangeInclusive<u8> = 1..=3;
 
 /// One connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +53,9 @@ pub type Judge = Box<dyn Fn(&Entry) -> bool + Send>;
 pub trait Connections: Send + Sync + 'static {
     /// Removes the UDP connections of one family that `is_stale` names; answers how many.
     async fn remove_udp(&self, family: Family, is_stale: Judge) -> io::Result<usize>;
+
+    /// Those of `endpoints`, of any family, that answer TCP connections which neither end has begun to end.
+    async fn open_tcp(&self, endpoints: BTreeSet<SocketAddr>) -> io::Result<BTreeSet<SocketAddr>>;
 }
 
 /// Those of the network namespace this process is in.
@@ -58,6 +67,10 @@ impl Connections for Conntrack {
     async fn remove_udp(&self, family: Family, is_stale: Judge) -> io::Result<usize> {
         tokio::task::spawn_blocking(move || remove_udp(family, &is_stale)).await.map_err(io::Error::other)?
     }
+
+    async fn open_tcp(&self, endpoints: BTreeSet<SocketAddr>) -> io::Result<BTreeSet<SocketAddr>> {
+        tokio::task::spawn_blocking(move || open_tcp(&endpoints)).await.map_err(io::Error::other)?
+    }
 }
 
 fn number(family: Family) -> u8 {
@@ -67,28 +80,56 @@ fn number(family: Family) -> u8 {
     }
 }
 
+const BUFFER: usize = 1 << 18;
+
+/// Asks for every connection of one family.
+fn each(socket: &Socket, family: Family, buffer: &mut [u8], mut tell: impl FnMut(&[u8])) -> io::Result<()> {
+    socket.send(&request(SUBSYSTEM, GET, DUMP, number(family), &[]))?;
+    loop {
+        for message in messages(socket.receive(buffer)?) {
+            match message {
+                Message::Done => return Ok(()),
+                Message::Answer(0) => {}
+                Message::Answer(error) => return Err(io::Error::from_raw_os_error(-error)),
+                Message::Body { subsystem: SUBSYSTEM, number: NEW, attributes } => tell(attributes),
+                Message::Body { .. } => {}
+            }
+        }
+    }
+}
+
+/// Those of `endpoints` that answer TCP connections which neither end has begun to end.
+///
+/// # Errors
+/// When the kernel does not tell of connections.
+pub fn open_tcp(endpoints: &BTreeSet<SocketAddr>) -> io::Result<BTreeSet<SocketAddr>> {
+    let (mut open, mut buffer) = (BTreeSet::new(), vec![0; BUFFER]);
+    for (family, is_v4) in [(Family::Ip, true), (Family::Ip6, false)] {
+        if endpoints.iter().any(|endpoint| endpoint.is_ipv4() == is_v4) {
+            let socket = Socket::open()?;
+            each(&socket, family, &mut buffer, |attributes| {
+                open.extend(answers_openly(attributes).filter(|answers| endpoints.contains(answers)));
+            })?;
+        }
+    }
+    Ok(open)
+}
+
+/// Who answers a TCP connection that neither end has begun to end.
+fn answers_openly(attributes: &[u8]) -> Option<SocketAddr> {
+    let (answers, _) = tuple(attribute(attributes, REPLY)?, TCP)?;
+    let state = attribute(attribute(attribute(attributes, PROTOCOL)?, 1)?, 1)?;
+    state.first().is_some_and(|state| OPEN.contains(state)).then_some(answers)
+}
+
 /// Removes the UDP connections of one family that `is_stale` names, and waits for it; answers how many.
 ///
 /// # Errors
 /// When the kernel does not tell of connections, or keeps one.
 pub fn remove_udp(family: Family, is_stale: &dyn Fn(&Entry) -> bool) -> io::Result<usize> {
     let socket = Socket::open()?;
-    let mut stale = Vec::new();
-    socket.send(&request(SUBSYSTEM, GET, DUMP, number(family), &[]))?;
-    let mut buffer = vec![0; 1 << 18];
-    'dump: loop {
-        for message in messages(socket.receive(&mut buffer)?) {
-            match message {
-                Message::Done => break 'dump,
-                Message::Answer(0) => {}
-                Message::Answer(error) => return Err(io::Error::from_raw_os_error(-error)),
-                Message::Body { subsystem: SUBSYSTEM, number: NEW, attributes } => {
-                    stale.extend(read(attributes).filter(is_stale));
-                }
-                Message::Body { .. } => {}
-            }
-        }
-    }
+    let (mut stale, mut buffer) = (Vec::new(), vec![0; BUFFER]);
+    each(&socket, family, &mut buffer, |attributes| stale.extend(read(attributes).filter(is_stale)))?;
     let mut removed = 0;
     for entry in &stale {
         socket.send(&request(SUBSYSTEM, DELETE, ACKNOWLEDGE, number(family), &entry.handle))?;
@@ -108,8 +149,8 @@ pub fn remove_udp(family: Family, is_stale: &dyn Fn(&Entry) -> bool) -> io::Resu
 /// A UDP connection; `None` of other protocols and damage.
 fn read(attributes: &[u8]) -> Option<Entry> {
     let original = attribute(attributes, ORIGINAL)?;
-    let (source, destination) = tuple(original)?;
-    let (answers, _) = tuple(attribute(attributes, REPLY)?)?;
+    let (source, destination) = tuple(original, UDP)?;
+    let (answers, _) = tuple(attribute(attributes, REPLY)?, UDP)?;
     let mut handle = Vec::new();
     put(&mut handle, ORIGINAL | NESTED, original);
     for kind in [ID, ZONE] {
@@ -120,9 +161,9 @@ fn read(attributes: &[u8]) -> Option<Entry> {
     Some(Entry { source, destination, answers, handle })
 }
 
-fn tuple(bytes: &[u8]) -> Option<(SocketAddr, SocketAddr)> {
+fn tuple(bytes: &[u8], of: u8) -> Option<(SocketAddr, SocketAddr)> {
     let (ip, protocol) = (attribute(bytes, 1)?, attribute(bytes, 2)?);
-    if attribute(protocol, 1)? != [UDP] {
+    if attribute(protocol, 1)? != [of] {
         return None;
     }
     let port = |kind: u16| Some(u16::from_be_bytes(attribute(protocol, kind)?.try_into().ok()?));
@@ -167,5 +208,20 @@ mod tests {
             assert_eq!(attribute(&entry.handle, ORIGINAL), attribute(&bytes, ORIGINAL));
         }
         assert_eq!(read(&[]), None);
+    }
+
+    #[test]
+    fn connections_that_nobody_has_begun_to_end_are_open() {
+        for (protocol, state, is_open) in
+            [(6, 1, true), (6, 2, true), (6, 3, true), (6, 4, false), (6, 7, false), (6, 8, false), (17, 3, false)]
+        {
+            let mut bytes = Vec::new();
+            side(&mut bytes, ORIGINAL, protocol, ([10, 0, 0, 1], [10, 96, 0, 10]));
+            side(&mut bytes, REPLY, protocol, ([10, 244, 0, 2], [10, 0, 0, 1]));
+            put_nested(&mut bytes, PROTOCOL, |out| put_nested(out, 1, |out| put(out, 1, &[state])));
+            let want = is_open.then(|| "10.244.0.2:1000".parse().expect("an address"));
+            assert_eq!(answers_openly(&bytes), want, "protocol {protocol}, state {state}");
+        }
+        assert_eq!(answers_openly(&[]), None);
     }
 }

@@ -27,6 +27,25 @@ pub fn settings() -> Settings {
     }
 }
 
+/// Settings that make other rules of the same Services; of those whose rules can be said in messages of our own.
+pub fn varied() -> Vec<Settings> {
+    vec![
+        settings(),
+        Settings { masquerade_all: true, ..settings() },
+        Settings { local_pods: LocalPods::Bridge("cni0".into()), ..settings() },
+        Settings { local_pods: LocalPods::Interfaces("veth".into()), ..settings() },
+        Settings { local_pods: LocalPods::Unknown, ..settings() },
+    ]
+}
+
+/// Any of those, and one with several ranges of pods.
+pub fn any_settings() -> impl Strategy<Value = Settings> {
+    let nets = ["10.244.0.0/24", "10.245.0.0/24", "fd00::/64"].map(|s| s.parse().expect("a network"));
+    let ranges = Settings { local_pods: LocalPods::Ranges(nets.into()), ..settings() };
+    let all: Vec<Settings> = varied().into_iter().chain([ranges]).collect();
+    prop::sample::select(all)
+}
+
 /// What a Service asks for on node n1, in zone a.
 pub fn rules(name: &str, spec: Value, status: Value, slice: Value) -> Arc<ServiceRules> {
     let service = json!({"metadata": {"namespace": "default", "name": name}, "spec": spec, "status": status});
@@ -167,9 +186,11 @@ pub fn any_rules(name: &'static str) -> impl Strategy<Value = Option<Arc<Service
         };
         let policy = |local: bool| if local { "Local" } else { "Cluster" };
         let ips = |net: &str, bytes: &[u8]| -> Vec<String> { bytes.iter().map(|b| format!("{net}.{b}")).collect() };
+        // An address of one's own, one that a load balancer may have, too, and one of some Service.
+        let foreign = |byte: &u8| ["198.51.100.1", "203.0.113.2", "10.96.0.3"][usize::from(byte % 3)];
         let spec = json!({
             "type": kind, "clusterIP": format!("10.96.0.{ip}"), "clusterIPs": [format!("10.96.0.{ip}"), format!("fd01::{ip}")],
-            "externalIPs": ips("198.51.100", &outside),
+            "externalIPs": outside.iter().map(foreign).collect::<Vec<&str>>(),
             "internalTrafficPolicy": policy(internal), "externalTrafficPolicy": policy(external),
             "sessionAffinity": if affinity.is_some() { "ClientIP" } else { "None" },
             "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": affinity}},

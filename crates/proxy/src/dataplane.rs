@@ -14,6 +14,25 @@ use crate::nftables::table::Change;
 /// What the kernel said no to, Service by Service; empty when it took everything.
 pub type Refused = BTreeMap<Key, String>;
 
+/// The rules of one of iptables' tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// `filter` or `nat`.
+    pub table: &'static str,
+    /// Those that are ours.
+    pub total: usize,
+    /// Those that the last call wrote.
+    pub last: usize,
+}
+
+/// What a dataplane that writes rules one by one has written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    pub tables: Vec<Rules>,
+    /// Differences that were refused since the last time, whereupon everything was written anew.
+    pub failed: u64,
+}
+
 /// Brings one family's rules in the kernel to what they should be.
 #[async_trait]
 pub trait Dataplane: Send {
@@ -29,6 +48,11 @@ pub trait Dataplane: Send {
 
     /// Somebody else has changed the rules, or may have: the next call loads everything.
     fn forget(&mut self);
+
+    /// What was written, where that is counted; `None` elsewhere.
+    fn written(&mut self) -> Option<Written> {
+        None
+    }
 
     /// Looks whether the kernel still has what it was given, where nobody tells of changes.
     async fn is_intact(&mut self) -> Result<bool, Error> {

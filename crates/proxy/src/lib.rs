@@ -14,6 +14,7 @@
 //!   any_history_ends_as_a_fresh_load]
 //! * One Service that the kernel refuses starves no other. [src/nftables/apply/tests.rs:
 //!   what_is_refused_is_found_and_left_out]
+//! * A mode that begins removes what the other has left. [tests/packets/main.rs: packets]
 //! * After a failure the whole table is loaded again; with the proxy stopped the rules stay.
 //!   [src/nftables/apply/tests.rs: after_a_failure_the_whole_table_is_loaded_again;
 //!   ../e2e/tests/restart.rs: pods_and_services_outlive_the_process]
@@ -21,6 +22,7 @@
 #[cfg(test)]
 mod cases;
 mod checks;
+mod cleanup;
 pub mod config;
 pub mod conntrack;
 pub mod dataplane;
@@ -32,6 +34,7 @@ pub mod nftables;
 mod options;
 mod sync;
 
+pub use cleanup::cleanup;
 pub use health::Health;
 pub use options::{DetectLocal, Mode, NodePorts, Options, interface};
-pub use sync::{cleanup, run};
+pub use sync::run;

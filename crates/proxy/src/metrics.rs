@@ -6,6 +6,7 @@ use std::time::Duration;
 use net::ruleset::Family;
 use stdx::metrics::{Counter, Gauge, Histogram, Registry, exponential};
 
+use crate::dataplane::Written;
 use crate::model::{ServiceRules, Target};
 use crate::options::Mode;
 
@@ -52,10 +53,41 @@ pub struct Metrics {
     endpoints: Counter,
     endpoints_pending: Gauge,
     lacking: Gauge,
+    /// Of iptables only.
+    restores: Option<Restores>,
     connections: Counter,
     reconciling: Histogram,
     /// Of what is counted when it changes, what it was.
     lack: BTreeMap<&'static str, Lacking>,
+}
+
+/// What is counted of rules that are written one by one.
+struct Restores {
+    total: Gauge,
+    last: Gauge,
+    failed: Counter,
+}
+
+impl Restores {
+    fn new(registry: &Registry) -> Self {
+        let labels = ["ip_family", "table"];
+        let gauge = |name: &str, help: &str| registry.gauge(name, help, &labels);
+        Self {
+            total: gauge(
+                "kubeproxy_sync_proxy_rules_iptables_total",
+                "Total number of iptables rules owned by kube-proxy",
+            ),
+            last: gauge(
+                "kubeproxy_sync_proxy_rules_iptables_last",
+                "Number of iptables rules written by kube-proxy in last sync",
+            ),
+            failed: registry.counter(
+                "kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total",
+                "Cumulative proxy iptables partial restore failures",
+                &["ip_family"],
+            ),
+        }
+    }
 }
 
 /// A family as labels name it.
@@ -139,6 +171,7 @@ impl Metrics {
                 "Number of services with a Local traffic policy and no endpoints",
                 &["ip_family", "traffic_policy"],
             ),
+            restores: (mode == Mode::Iptables).then(|| Restores::new(registry)),
             connections: registry.counter(
                 "kubeproxy_conntrack_reconciler_deleted_entries_total",
                 "Cumulative conntrack flows deleted by conntrack reconciler",
@@ -191,6 +224,16 @@ impl Metrics {
         } else {
             self.failures.inc(&family);
         }
+    }
+
+    /// A family's rules have been written one by one.
+    pub fn written(&self, family: Family, written: &Written) {
+        let Some(restores) = &self.restores else { return };
+        for rules in &written.tables {
+            restores.total.set(&[label(family), rules.table], rules.total as f64);
+            restores.last.set(&[label(family), rules.table], rules.last as f64);
+        }
+        restores.failed.add(&[label(family)], written.failed as f64);
     }
 
     /// A Service asks for something else than before.

@@ -21,6 +21,14 @@ pub enum Mode {
 }
 
 impl Mode {
+    /// The other one.
+    pub fn other(self) -> Self {
+        match self {
+            Self::Iptables => Self::Nftables,
+            Self::Nftables => Self::Iptables,
+        }
+    }
+
     /// As users spell it.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -2,11 +2,13 @@
 //!
 //! ```text
 //!  dirty Services, nodes ─► model ─► pending ─► dataplane ─► kernel
-//!  somebody else's change, a refused Service's time ─┘            └─► stale connections, Waits, health
+//!  somebody else's change, a refused Service's time ─┘            └─► stale connections, Waits, health,
+//!                                                                     endpoints that have left
 //! ```
 
 mod caches;
 mod egress;
+mod leaving;
 mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,6 +38,7 @@ use crate::nftables::table::Change;
 use crate::options::{Mode, Options};
 use caches::{Caches, Dirty};
 use egress::Egress;
+use leaving::Leaving;
 use waiting::{NOT_YET, Waiting};
 
 /// How long to wait before what was refused is tried again.
@@ -60,6 +63,7 @@ struct Sync {
     clock: SharedClock,
     options: Options,
     waiting: Waiting,
+    leaving: Leaving,
     checks: Checks,
     wanted: Wanted,
     state: State,
@@ -100,7 +104,7 @@ impl Sync {
         let dirty = Arc::new(Dirty::default());
         let has_ranges = !options.service_cidrs.is_empty();
         let caches = Caches::start(client, &dirty, (&clock, &rng), has_ranges, stage);
-        let waits = Publisher::start(client, "proxy", |_| true, clock.clone(), stage);
+        let waits = Publisher::start_on_node(client, "proxy", &options.node_name, clock.clone(), stage);
         let on = options.mode.as_str();
         let waiting = Waiting { waits, resource: Resource::of::<core::Service>(), on, services: BTreeMap::new() };
         let wanted = Wanted {
@@ -117,8 +121,9 @@ impl Sync {
             stale: true,
             metrics: Metrics::new(&options.registry, options.mode),
         };
+        let leaving = Leaving::start(client, &options, clock.clone(), stage);
         let checks = Checks::new(options.health.clone(), clock.clone());
-        Self { caches, dirty, clock, options, waiting, checks, wanted, state }
+        Self { caches, dirty, clock, options, waiting, leaving, checks, wanted, state }
     }
 
     async fn run(&mut self) {
@@ -138,7 +143,7 @@ impl Sync {
             if !self.state.pending.is_empty() {
                 self.options.health.queued();
             }
-            let Self { caches, dirty, clock, options, wanted, state, waiting, .. } = self;
+            let Self { caches, dirty, clock, options, wanted, state, waiting, leaving, .. } = self;
             let applied = tokio::select! {
                 applied = state.apply(wanted, options, clock) => applied,
                 never = waiting.follow(caches, dirty, &wanted.model, &wanted.here) => match never {},
@@ -147,6 +152,7 @@ impl Sync {
                 Ok(refused) => {
                     failures = 0;
                     waiting.is_over(caches, &refused, dirty);
+                    leaving.in_kernel(|key| !state.refused.contains_key(key));
                     options.health.updated();
                     // What happened before this process began took as long as that took to begin.
                     let (now, all) = (clock.wall(), std::mem::take(&mut triggers));
@@ -196,11 +202,13 @@ impl Sync {
             services.extend(self.caches.services.list().iter().map(|s| s.meta.key()));
         }
         let families = self.state.families();
-        let Self { caches, waiting, checks, wanted, state, .. } = self;
+        let Self { caches, waiting, leaving, checks, wanted, state, .. } = self;
         // Another Service may be about to let go of the port.
         let mut unopened = Vec::new();
         for key in services {
+            let leavers = caches.leavers(&key, &wanted.here);
             let rules = caches.rules(&key, &wanted.here);
+            leaving.observe(&key, leavers.into_iter().filter(|pod| !rules.leads_to(&pod.ip)));
             let before = wanted.model.get(&key);
             if before.map_or(rules.is_empty(), |before| **before == rules) {
                 continue;
@@ -237,6 +245,7 @@ impl Sync {
         let leaves =
             own.is_some_and(|n| n.meta.is_deleting() || n.view.spec.taints.iter().any(|t| t.key == DELETION_TAINT));
         self.options.health.eligible(!leaves);
+        self.leaving.on(own.map(|n| n.meta.uid.as_str()).unwrap_or_default());
         let zone = own.and_then(|n| n.meta.labels.get(ZONE).cloned());
         std::mem::replace(&mut self.wanted.here.zone, zone.clone()) != zone
     }
@@ -327,6 +336,9 @@ impl State {
             let applied = plane.apply(&wanted.settings, &wanted.model, &changes).await;
             let (took, now) = (clock.now().since(began), clock.wall().as_second());
             self.metrics.applied(family, extent, took, applied.is_ok(), now);
+            if let Some(written) = plane.written() {
+                self.metrics.written(family, &written);
+            }
             match applied {
                 Ok(no) => refused.extend(no),
                 // One family is no reason to leave the other behind.
@@ -377,12 +389,6 @@ impl State {
         }
         (self.stale, self.gone) = (false, Gone::default());
     }
-}
-
-/// The text of every table of ours, removed: what `--cleanup` sends.
-pub fn cleanup() -> String {
-    let outside = |family| net::ruleset::Ruleset::new(family, net::egress::TABLE).remove();
-    [Family::Ip, Family::Ip6].map(|family| crate::nftables::apply::remove(family) + &outside(family)).concat()
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! The API server has no part in it: objects are decided, rendered and sent as the proxy does it.
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,6 +31,18 @@ const EACH: u32 = 10;
 /// Where the Service that is used really leads.
 const SERVER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::new(10, 128, 0, 1)), 8080);
 
+/// The same of UDP, which says back what it hears.
+const ECHO: SocketAddr = SocketAddr::new(SERVER.ip(), 8081);
+/// The first of the node ports.
+const NODE_PORTS: u32 = 20_000;
+
+/// By what connections come to the Services.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    ClusterIp,
+    NodePort,
+}
+
 /// Runs this program once more in a namespace, where it prints its table.
 pub fn outside(args: &[String]) -> Result<()> {
     let program = std::env::current_exe().context("this program")?;
@@ -48,17 +60,27 @@ pub async fn inside(clock: &SharedClock, quick: bool, figures: &mut Figures) -> 
     }
     let listener = TcpListener::bind(SERVER).context("a server")?;
     std::thread::spawn(move || listener.incoming().for_each(drop));
+    let echo = UdpSocket::bind(ECHO).context("a server of UDP")?;
+    std::thread::spawn(move || {
+        let mut buffer = [0; 16];
+        while let Ok((length, from)) = echo.recv_from(&mut buffer) {
+            let _ = echo.send_to(buffer.get(..length).unwrap_or_default(), from);
+        }
+    });
     let counts: &[u32] = if quick { &[10, 1000] } else { &[10, 1000, 10_000] };
     for mode in [Mode::Nftables, Mode::Iptables] {
-        for count in counts {
-            // What the one before left would carry out this one's Services; the namespace is ours alone.
-            ensure!(Command::new("nft").args(["flush", "ruleset"]).status()?.success(), "nft flush ruleset");
-            // `iptables-restore` takes minutes for a hundred thousand endpoints, and tens of them for changes.
-            if mode == Mode::Iptables && *count > 1000 {
-                continue;
+        for kind in [Kind::ClusterIp, Kind::NodePort] {
+            for count in counts {
+                // What the one before left would carry out this one's Services; the namespace is ours alone.
+                ensure!(Command::new("nft").args(["flush", "ruleset"]).status()?.success(), "nft flush ruleset");
+                // `iptables-restore` takes minutes for a hundred thousand endpoints, and tens of them for changes.
+                let is_long = mode == Mode::Iptables && (*count > 1000 || kind == Kind::NodePort);
+                if is_long || (kind == Kind::NodePort && *count < 1000) {
+                    continue;
+                }
+                let mut bench = Bench::new(mode, kind, *count, clock);
+                bench.run(figures).await.with_context(|| format!("{} with {count} Services", mode.as_str()))?;
             }
-            let mut bench = Bench::new(mode, *count, clock);
-            bench.run(figures).await.with_context(|| format!("{} with {count} Services", mode.as_str()))?;
         }
     }
     Ok(())
@@ -66,6 +88,7 @@ pub async fn inside(clock: &SharedClock, quick: bool, figures: &mut Figures) -> 
 
 struct Bench {
     mode: Mode,
+    kind: Kind,
     count: u32,
     clock: SharedClock,
     plane: Box<dyn Dataplane>,
@@ -87,7 +110,7 @@ fn key(number: u32) -> Key {
 }
 
 impl Bench {
-    fn new(mode: Mode, count: u32, clock: &SharedClock) -> Self {
+    fn new(mode: Mode, kind: Kind, count: u32, clock: &SharedClock) -> Self {
         let plane: Box<dyn Dataplane> = match mode {
             Mode::Nftables => Box::new(Applied::new(Arc::new(Nft::new(clock.clone())), Family::Ip)),
             Mode::Iptables => Box::new(Restored::new(Arc::new(Tools::new(clock.clone())), Family::Ip)),
@@ -105,24 +128,39 @@ impl Bench {
             node_ips: Vec::new(),
         };
         let (clock, model, objects) = (clock.clone(), Model::new(), BTreeMap::new());
-        Self { mode, count, clock, plane, settings, model, objects }
+        Self { mode, kind, count, clock, plane, settings, model, objects }
     }
 
     fn named(&self, what: &str) -> String {
-        format!("{}, {} Services of {EACH}: {what}", self.mode.as_str(), self.count)
+        let kind = match self.kind {
+            Kind::ClusterIp => "Services",
+            Kind::NodePort => "NodePort Services",
+        };
+        format!("{}, {} {kind} of {EACH}: {what}", self.mode.as_str(), self.count)
     }
 
     /// A Service with these endpoints, as the API has it; the last one leads to the server.
     fn object(&mut self, number: u32, endpoints: impl Iterator<Item = Ipv4Addr>) -> Result<Key> {
         let name = key(number);
-        let service = json!({"metadata": {"namespace": name.namespace, "name": name.name},
-            "spec": {"clusterIP": address(number).to_string(), "ports": [{"name": "http", "port": 80}]}});
         let last = number + 1 == self.count;
+        let mut ports = vec![json!({"name": "http", "port": 80})];
+        let mut targets = vec![json!({"name": "http", "port": SERVER.port()})];
+        if last {
+            ports.push(json!({"name": "echo", "port": 53, "protocol": "UDP"}));
+            targets.push(json!({"name": "echo", "port": ECHO.port(), "protocol": "UDP"}));
+        }
+        let mut spec = json!({"clusterIP": address(number).to_string()});
+        if self.kind == Kind::NodePort {
+            spec["type"] = json!("NodePort");
+            ports[0]["nodePort"] = json!(NODE_PORTS + number);
+        }
+        spec["ports"] = json!(ports);
+        let service = json!({"metadata": {"namespace": name.namespace, "name": name.name}, "spec": spec});
         let ips = endpoints.map(|ip| if last { SERVER.ip().to_string() } else { ip.to_string() });
         let mut ips: Vec<String> = ips.collect();
         ips.dedup();
         let endpoints: Vec<_> = ips.iter().map(|ip| json!({"addresses": [ip], "nodeName": "n2"})).collect();
-        let slice = json!({"endpoints": endpoints, "ports": [{"name": "http", "port": SERVER.port()}]});
+        let slice = json!({"endpoints": endpoints, "ports": targets});
         self.objects.insert(name.clone(), (serde_json::from_value(service)?, serde_json::from_value(slice)?));
         Ok(name)
     }
@@ -154,7 +192,7 @@ impl Bench {
         }
         let took = self.apply(&keys).await?;
         figures.add(&self.named("loaded"), ms(took), "", None);
-        if nft {
+        if nft && self.kind == Kind::ClusterIp {
             let bytes = usage(pid)?.rss.saturating_sub(before.rss) as f64 / f64::from(self.count * EACH);
             let met = big.then_some(bytes <= 1024.0);
             figures.add(&self.named("memory an endpoint, objects included"), format!("{bytes:.0} B"), "≤ 1 KB", met);
@@ -180,6 +218,7 @@ impl Bench {
         }
         self.sustained(figures).await?;
         self.connections(figures)?;
+        self.packets(figures)?;
         Ok(())
     }
 
@@ -208,7 +247,11 @@ impl Bench {
 
     /// Connections through the last Service, beside those without a Service.
     fn connections(&self, figures: &mut Figures) -> Result<()> {
-        let vip = SocketAddr::from((address(self.count - 1), 80));
+        let node_port = u16::try_from(NODE_PORTS + self.count - 1)?;
+        let vip = match self.kind {
+            Kind::ClusterIp => SocketAddr::from((address(self.count - 1), 80)),
+            Kind::NodePort => SocketAddr::new(SERVER.ip(), node_port),
+        };
         let measure = |to: SocketAddr| -> Result<Duration> {
             let mut times = Vec::new();
             for _ in 0..1000 {
@@ -221,6 +264,39 @@ impl Bench {
         let (bare, through) = (measure(SERVER)?, measure(vip)?);
         let shown = format!("{} (without a Service {})", ms(through), ms(bare));
         figures.add(&self.named("a connection begun"), shown, "", None);
+        Ok(())
+    }
+    /// There and back, once by each client and by one client all the time, which the kernel knows then.
+    fn packets(&self, figures: &mut Figures) -> Result<()> {
+        let vip = SocketAddr::from((address(self.count - 1), 53));
+        let client = |to: SocketAddr| -> Result<UdpSocket> {
+            let socket = UdpSocket::bind((SERVER.ip(), 0))?;
+            socket.set_read_timeout(Some(Duration::from_secs(5)))?;
+            socket.connect(to)?;
+            Ok(socket)
+        };
+        let ask = |socket: &UdpSocket| -> Result<Duration> {
+            let (begin, mut buffer) = (self.clock.now(), [0; 16]);
+            socket.send(b"?")?;
+            socket.recv(&mut buffer).context("an answer")?;
+            Ok(self.clock.now().since(begin))
+        };
+        let first = |to: SocketAddr| -> Result<Duration> {
+            let mut times = (0..1000).map(|_| ask(&client(to)?)).collect::<Result<Vec<Duration>>>()?;
+            Ok(median(&mut times))
+        };
+        let later = |to: SocketAddr| -> Result<Duration> {
+            let socket = client(to)?;
+            let mut times = (0..1000).map(|_| ask(&socket)).collect::<Result<Vec<Duration>>>()?;
+            Ok(median(&mut times))
+        };
+        for (what, through, bare) in [
+            ("the first packet of a client, and its answer", first(vip)?, first(ECHO)?),
+            ("another packet of it, and its answer", later(vip)?, later(ECHO)?),
+        ] {
+            let shown = format!("{} (without a Service {})", ms(through), ms(bare));
+            figures.add(&self.named(what), shown, "", None);
+        }
         Ok(())
     }
 }

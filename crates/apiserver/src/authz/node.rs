@@ -225,6 +225,15 @@ impl NodeAuthorizer {
             // Of volumes that are attached, which nothing served does yet.
             ("storage.k8s.io", "volumeattachments", _) => unrelated(),
             ("resource.k8s.io", "resourceclaims" | "resourceslices", _) => unrelated(),
+            // By this one the service proxy of the node tells the kubelet which endpoints have left.
+            ("coordination.k8s.io", "leases", "")
+                if r.namespace == api::leaving::NAMESPACE && r.name == api::leaving::lease(node) =>
+            {
+                match r.verb.as_str() {
+                    "get" | "list" | "watch" => Ok(()),
+                    _ => Err("can only read the lease of its service proxy".into()),
+                }
+            }
             ("coordination.k8s.io", "leases", sub) => {
                 if !sub.is_empty() || r.namespace != "kube-node-lease" {
                     return Err(format!("can only access leases in the {:?} system namespace", "kube-node-lease"));
@@ -378,6 +387,11 @@ mod tests {
             ("get coordination.k8s.io|leases kube-node-lease a", true),
             ("get coordination.k8s.io|leases kube-node-lease b", false),
             ("get coordination.k8s.io|leases kube-system a", false),
+            ("watch coordination.k8s.io|leases kube-system kube-proxy-a", true),
+            ("update coordination.k8s.io|leases kube-system kube-proxy-a", false),
+            ("watch coordination.k8s.io|leases kube-system kube-proxy-b", false),
+            ("watch coordination.k8s.io|leases kube-node-lease kube-proxy-a", false),
+            ("list coordination.k8s.io|leases kube-system -", false),
             ("list services -", true),
             ("create events ns", true),
             ("create authentication.k8s.io|tokenreviews -", true),

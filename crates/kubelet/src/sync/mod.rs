@@ -1,6 +1,7 @@
 //! Making a pod what its spec says: the life of a pod, the plan, and the task that carries it out.
 
 pub mod crash;
+pub mod leave;
 pub mod lifecycle;
 pub mod mailbox;
 pub mod plan;
@@ -19,6 +20,8 @@ mod sim_deadlines;
 mod sim_ephemeral;
 #[cfg(test)]
 mod sim_faults;
+#[cfg(test)]
+mod sim_leave;
 #[cfg(test)]
 mod sim_lifecycle;
 #[cfg(test)]

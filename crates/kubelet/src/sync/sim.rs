@@ -47,6 +47,9 @@ pub struct FakeCluster {
     /// RuntimeClasses and their handlers.
     pub classes: Arc<Mutex<BTreeMap<String, String>>>,
     phases: Arc<Mutex<Vec<String>>>,
+    /// The Services whose rules the pod is to leave first, and whether it has.
+    pub leaves: Arc<Mutex<Vec<String>>>,
+    pub left: Arc<watch::Sender<bool>>,
 }
 
 impl FakeCluster {
@@ -129,6 +132,16 @@ impl Cluster for FakeCluster {
 
     fn services(&self) -> Vec<Service> {
         Vec::new()
+    }
+
+    fn leaves_first(&self, _: &BoundPod) -> Vec<String> {
+        self.leaves.lock().clone()
+    }
+
+    async fn has_left(&self, _: &BoundPod, services: &[String]) {
+        assert_eq!(*services, *self.leaves.lock());
+        let mut told = self.left.subscribe();
+        told.wait_for(|left| *left).await.expect("told");
     }
 }
 

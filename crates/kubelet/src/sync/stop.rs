@@ -20,6 +20,11 @@ const MIN_GRACE: Duration = Duration::from_secs(2);
 /// Whether a container has ended after its own signal is asked with these pauses.
 const ASK_AGAIN: Policy = Policy { initial: Duration::from_millis(20), max: Duration::from_secs(1) };
 
+/// A grace as the API has it.
+pub fn seconds(grace: i64) -> Duration {
+    Duration::from_secs(u64::try_from(grace).unwrap_or(0))
+}
+
 fn gone_is_fine(result: Result<()>) -> Result<()> {
     match result {
         Err(error) if error.is_not_found() => Ok(()),
@@ -118,8 +123,7 @@ pub async fn at_once(ctx: &Context, pod: &BoundPod, found: &[&Container]) -> Res
 
 /// Ends everything of a pod: its containers at once, then its restartable init containers from the
 /// last to the first, all within one grace; then its sandboxes.
-pub async fn pod(ctx: &Arc<Context>, pod: &BoundPod, seen: &PodState, grace: i64) -> Result<()> {
-    let grace = Duration::from_secs(u64::try_from(grace).unwrap_or(0));
+pub async fn pod(ctx: &Arc<Context>, pod: &BoundPod, seen: &PodState, grace: Duration) -> Result<()> {
     let deadline = ctx.clock.now() + grace;
     let ip = ctx.pod_ips(pod, seen).into_iter().next().unwrap_or_default();
     let running: Vec<&Container> = seen.containers.iter().filter(|c| c.may_run()).collect();

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::leave::LEAVING;
 use super::lifecycle::Phase;
 use crate::pod::BoundPod;
 use crate::probe::prober::Told;
@@ -45,6 +46,7 @@ pub fn waits(facts: &Facts) -> Vec<Wait> {
             return out;
         }
         Phase::Terminating { grace, .. } => {
+            out.extend(facts.activity.filter(|wait| wait.code == LEAVING).cloned());
             if facts.starting {
                 let text = "a start that was under way has not ended yet".to_owned();
                 push(&mut out, Wait { code: "Termination", on: "the container runtime".into(), text });

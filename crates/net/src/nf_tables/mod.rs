@@ -33,9 +33,6 @@ const DELETE_ELEMENT: u8 = 14;
 /// Attributes of whatever is in a list.
 const ITEM: u16 = 1;
 /// Flags of sets.
-const ANONYMOUS: u32 = 0x1;
-const CONSTANT: u32 = 0x2;
-const MAP: u32 = 0x8;
 const TIMEOUT: u32 = 0x10;
 const DYNAMIC: u32 = 0x20;
 /// So many elements go into one message: an attribute's length is 16 bits.
@@ -87,7 +84,7 @@ struct Writer<'a> {
     step: usize,
     /// Where the last message began.
     last: usize,
-    /// Numbers of sets that have no names.
+    /// How many sets there are: each has a number in its batch.
     sets: u32,
 }
 
@@ -153,28 +150,24 @@ impl<'a> Writer<'a> {
             Step::DeleteElements { set, declaration, keys } => {
                 let layout = Layout::parse(declaration)?;
                 let items: Option<Vec<Vec<u8>>> = keys.iter().map(|key| layout.element(key, "")).collect();
-                self.elements(DELETE_ELEMENT, 0, set, None, &items?);
+                self.elements(DELETE_ELEMENT, 0, set, &items?);
             }
             Step::AddElements { set, declaration, elements } => {
                 let layout = Layout::parse(declaration)?;
                 let items: Option<Vec<Vec<u8>>> =
                     elements.iter().map(|(key, value)| layout.element(key, value)).collect();
-                self.elements(NEW_ELEMENT, CREATE, set, None, &items?);
+                self.elements(NEW_ELEMENT, CREATE, set, &items?);
             }
             Step::FlushChain(chain) => {
                 put(&mut out, 2, &name(chain));
                 self.message(DELETE_RULE, 0, &out);
             }
             Step::AddRule { chain, rule } => {
-                let compiled = rules::compile(rule, self.family)?;
-                let id = match compiled.map {
-                    Some(endpoints) => Some(self.map(&endpoints)?),
-                    None => None,
-                };
+                let expressions = rules::compile(rule, self.family)?;
                 put(&mut out, 2, &name(chain));
                 put_nested(&mut out, 4, |out| {
-                    for expression in &compiled.expressions {
-                        put_nested(out, ITEM, |out| out.extend(expression.bytes(id)));
+                    for expression in &expressions {
+                        put_nested(out, ITEM, |out| out.extend(expression.bytes()));
                     }
                 });
                 self.message(NEW_RULE, CREATE | APPEND, &out);
@@ -191,13 +184,10 @@ impl<'a> Writer<'a> {
         Some(())
     }
 
-    fn elements(&mut self, message: u8, flags: u16, set: &str, id: Option<u32>, items: &[Vec<u8>]) {
+    fn elements(&mut self, message: u8, flags: u16, set: &str, items: &[Vec<u8>]) {
         for items in items.chunks(ELEMENTS) {
             let mut out = Vec::new();
             put(&mut out, 2, &name(set));
-            if let Some(id) = id {
-                put(&mut out, 4, &id.to_be_bytes());
-            }
             put_nested(&mut out, 3, |out| {
                 for item in items {
                     put_nested(out, ITEM, |out| out.extend(item));
@@ -205,27 +195,6 @@ impl<'a> Writer<'a> {
             });
             self.message(message, flags, &out);
         }
-    }
-
-    /// A map without a name, from numbers to addresses with ports, for the rule that comes next.
-    fn map(&mut self, endpoints: &[(String, String)]) -> Option<u32> {
-        self.sets += 1;
-        let (id, layout) = (self.sets, Layout::numbered(self.family));
-        let mut out = Vec::new();
-        put(&mut out, 2, &name(rules::MAP_NAME));
-        put(&mut out, 3, &(ANONYMOUS | CONSTANT | MAP).to_be_bytes());
-        put(&mut out, 4, &layout.key_type()?.to_be_bytes());
-        put(&mut out, 5, &layout.key_length().to_be_bytes());
-        put(&mut out, 6, &layout.data_type()?.to_be_bytes());
-        put(&mut out, 7, &layout.data_length().to_be_bytes());
-        put(&mut out, 10, &id.to_be_bytes());
-        put_nested(&mut out, 9, |out| put(out, 1, &u32::try_from(endpoints.len()).unwrap_or(u32::MAX).to_be_bytes()));
-        // How `nft` is to show it: numbers as this machine orders them.
-        put(&mut out, 13, &[0, 4, 1, 0, 0, 0, 1, 4, 0, 0, 0, 0, 6, 4, 0, 0, 0, 0]);
-        self.message(NEW_SET, CREATE, &out);
-        let items: Option<Vec<Vec<u8>>> = endpoints.iter().map(|(key, value)| layout.element(key, value)).collect();
-        self.elements(NEW_ELEMENT, CREATE, rules::MAP_NAME, Some(id), &items?);
-        Some(id)
     }
 
     fn end(mut self) -> Batch {

@@ -9,9 +9,6 @@ use super::values::{Part, protocol, verdict};
 use crate::netlink::{put, put_nested};
 use crate::ruleset::Family;
 
-/// What a map without a name is called until the kernel numbers it.
-pub(super) const MAP_NAME: &str = "__map%d";
-
 /// Attributes of an expression.
 const NAME: u16 = 1;
 const DATA: u16 = 2;
@@ -39,36 +36,21 @@ const PORT_SAID: u32 = 2;
 pub(super) struct Expression {
     name: &'static str,
     attributes: Vec<u8>,
-    /// The attribute that names, by number, the map that the rule brings along.
-    map: Option<u16>,
 }
 
 impl Expression {
-    /// Its attributes, with the number of the rule's map.
-    pub fn bytes(&self, map: Option<u32>) -> Vec<u8> {
+    /// Its attributes.
+    pub fn bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
         put(&mut out, NAME, &super::name(self.name));
-        put_nested(&mut out, DATA, |out| {
-            out.extend(&self.attributes);
-            if let (Some(kind), Some(id)) = (self.map, map) {
-                put(out, kind, &id.to_be_bytes());
-            }
-        });
+        put_nested(&mut out, DATA, |out| out.extend(&self.attributes));
         out
     }
 }
 
-/// A rule.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Compiled {
-    pub expressions: Vec<Expression>,
-    /// What its own map holds.
-    pub map: Option<Vec<(String, String)>>,
-}
-
 /// `None` where it says something that is not known here.
-pub(super) fn compile(rule: &str, family: Family) -> Option<Compiled> {
-    let mut compiler = Compiler { family, out: Compiled::default() };
+pub(super) fn compile(rule: &str, family: Family) -> Option<Vec<Expression>> {
+    let mut compiler = Compiler { family, out: Vec::new() };
     let mut rest = rule;
     while !rest.is_empty() {
         rest = compiler.statement(rest)?.trim_start();
@@ -78,7 +60,7 @@ pub(super) fn compile(rule: &str, family: Family) -> Option<Compiled> {
 
 struct Compiler {
     family: Family,
-    out: Compiled,
+    out: Vec<Expression>,
 }
 
 fn word(text: &str) -> (&str, &str) {
@@ -100,7 +82,7 @@ impl Compiler {
             put(&mut attributes, *kind, &number.to_be_bytes());
         }
         more(&mut attributes);
-        self.out.expressions.push(Expression { name, attributes, map: None });
+        self.out.push(Expression { name, attributes });
     }
 
     fn load(&mut self, what: u32) {
@@ -283,7 +265,7 @@ impl Compiler {
         Some(rest.trim_start())
     }
 
-    /// `ip to 10.0.0.1:80`, or `ip addr . port to` what a map says.
+    /// `ip to 10.0.0.1:80`, or `ip addr . port to` what a map says of where a packet goes and a number drawn.
     fn translate<'t>(&mut self, text: &'t str) -> Option<&'t str> {
         let ip = self.family.as_str();
         if let Some(address) = text.strip_prefix(&format!("{ip} to ")) {
@@ -298,33 +280,21 @@ impl Compiler {
             return Some(rest);
         }
         let text = text.strip_prefix(&format!("{ip} addr . port to "))?;
-        let rest = match text.strip_prefix(&format!("{ip} daddr . ")) {
-            Some(shared) => {
-                let (protocol_word, shared) = word(shared);
-                protocol(protocol_word)?;
-                let (of, rest) = shared.strip_prefix("dport . numgen random mod ")?.split_once(" map @")?;
-                let (set, rest) = word(rest);
+        let (text, next) = match text.strip_prefix(&format!("{ip} daddr . ")) {
+            Some(rest) => {
                 let (length, _, destination) = self.address();
-                let next = self.behind_address();
                 self.payload(1, destination, length, FIRST);
-                self.payload(2, 2, 2, next);
-                self.random(of.parse().ok()?, next + 1);
-                self.lookup(set, Some(FIRST));
-                rest
+                (rest, self.behind_address())
             }
-            None => {
-                let (of, rest) = text.strip_prefix("numgen random mod ")?.split_once(" map { ")?;
-                let (elements, rest) = rest.split_once(" }")?;
-                let pairs = elements.split(", ").map(|e| e.split_once(" : "));
-                let pairs: Option<Vec<(String, String)>> =
-                    pairs.map(|p| p.map(|(key, value)| (key.to_owned(), value.to_owned()))).collect();
-                self.out.map = Some(pairs?);
-                self.random(of.parse().ok()?, FIRST);
-                self.lookup(MAP_NAME, Some(FIRST));
-                self.out.expressions.last_mut()?.map = Some(4);
-                rest.trim_start()
-            }
+            None => (text, WORDS),
         };
+        let (protocol_word, text) = word(text);
+        protocol(protocol_word)?;
+        let (of, text) = text.strip_prefix("dport . numgen random mod ")?.split_once(" map @")?;
+        let (set, rest) = word(text);
+        self.payload(2, 2, 2, next);
+        self.random(of.parse().ok()?, next + 1);
+        self.lookup(set, Some(FIRST));
         let numbers = [(1, 1), (2, self.family_number()), (3, FIRST), (5, self.behind_address())];
         self.add("nat", &numbers, |_| {});
         Some(rest)

@@ -5,7 +5,6 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::netlink::{put, put_nested};
-use crate::ruleset::Family;
 
 /// Attributes of an element.
 const KEY: u16 = 1;
@@ -139,15 +138,6 @@ impl Layout {
         Some(Self { key: parts(key)?, data })
     }
 
-    /// From numbers to addresses with ports.
-    pub fn numbered(family: Family) -> Self {
-        let address = match family {
-            Family::Ip => Part::V4,
-            Family::Ip6 => Part::V6,
-        };
-        Self { key: vec![Part::Number], data: Some(Data::Parts(vec![address, Part::Port])) }
-    }
-
     /// The attributes of one element; of one that goes, without its value.
     pub fn element(&self, key: &str, value: &str) -> Option<Vec<u8>> {
         let key = bytes(&self.key, key)?;
@@ -175,21 +165,6 @@ impl Layout {
 
     pub fn key_length(&self) -> u32 {
         length(&self.key)
-    }
-
-    /// Of a map that leads to values.
-    pub fn data_type(&self) -> Option<u32> {
-        match self.data.as_ref()? {
-            Data::Verdict => None,
-            Data::Parts(parts) => kind(parts),
-        }
-    }
-
-    pub fn data_length(&self) -> u32 {
-        match &self.data {
-            Some(Data::Parts(parts)) => length(parts),
-            Some(Data::Verdict) | None => 0,
-        }
     }
 }
 

@@ -4,13 +4,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
 use net::conntrack::Conntrack;
-use net::iptables::{Iptables, Tools};
-use net::nft::{Kernel, Nft};
-use net::ruleset::Family;
+use net::iptables::Tools;
+use net::nft::Nft;
 use proxy::config::{FileConfig, Plane};
 use proxy::{DetectLocal, Health, NodePorts};
 use serde_json::json;
@@ -208,33 +207,12 @@ impl KubeProxy {
     }
 }
 
-/// Removes the rules of a mode. What has none of its tools has no rules by them.
-async fn cleanup(mode: proxy::Mode, kernel: &Nft, tables: &Tools) -> Result<()> {
-    if mode == proxy::Mode::Nftables {
-        return match kernel.apply(&proxy::cleanup()).await {
-            Ok(()) | Err(net::nft::Error::Program(_)) => Ok(()),
-            Err(error) => bail!(error),
-        };
-    }
-    for family in [Family::Ip, Family::Ip6] {
-        let saved = match tables.save(family).await {
-            Ok(saved) => saved,
-            Err(net::nft::Error::Program(_)) => continue,
-            Err(error) => bail!(error),
-        };
-        if let Some(text) = proxy::iptables::apply::remove(&saved) {
-            tables.restore(family, &text).await?;
-        }
-    }
-    Ok(())
-}
-
 /// Runs the command.
 pub async fn run(args: KubeProxy, clock: SharedClock) -> Result<()> {
     let (kernel, tables) = (Arc::new(Nft::new(clock.clone())), Arc::new(Tools::new(clock.clone())));
     if args.cleanup {
-        cleanup(proxy::Mode::Nftables, &kernel, &tables).await?;
-        return cleanup(proxy::Mode::Iptables, &kernel, &tables).await;
+        proxy::cleanup(proxy::Mode::Nftables, &*kernel, &*tables).await?;
+        return Ok(proxy::cleanup(proxy::Mode::Iptables, &*kernel, &*tables).await?);
     }
     let file = match &args.config {
         Some(path) => {
@@ -278,11 +256,7 @@ pub async fn run(args: KubeProxy, clock: SharedClock) -> Result<()> {
         serving::plain(at, shown, &clock, &around).await?;
     }
     // What the other mode has left here would go on translating to endpoints that come no more.
-    let other = match told.mode {
-        proxy::Mode::Iptables => proxy::Mode::Nftables,
-        proxy::Mode::Nftables => proxy::Mode::Iptables,
-    };
-    if let Err(error) = cleanup(other, &kernel, &tables).await {
+    if let Err(error) = proxy::cleanup(told.mode.other(), &*kernel, &*tables).await {
         tracing::warn!(%error, "the rules of the other mode cannot be removed");
     }
     let health = Health::new(clock.clone(), &registry);

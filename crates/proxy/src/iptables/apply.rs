@@ -8,8 +8,8 @@ use net::iptables::Iptables;
 use net::nft::Error;
 use net::ruleset::Family;
 
-use super::rules::{Present, Rules};
-use crate::dataplane::{Dataplane, Refused, sift};
+use super::rules::{Counts, Present, Rules, Table, written};
+use crate::dataplane::{self, Dataplane, Refused, Written, sift};
 use crate::model::{Model, Settings};
 use crate::nftables::table::Change;
 
@@ -19,13 +19,22 @@ pub struct Restored {
     family: Family,
     /// `None` before the first load and after a failure: the next one replaces everything of ours.
     rules: Option<Rules>,
+    /// How many rules the last call wrote.
+    last: Counts,
+    /// Differences that were refused.
+    failed: u64,
 }
 
 impl Restored {
     /// Nothing is known of the kernel's state yet; what an earlier process left keeps working until
     /// the first load replaces it.
     pub fn new(kernel: Arc<dyn Iptables>, family: Family) -> Self {
-        Self { kernel, family, rules: None }
+        Self { kernel, family, rules: None, last: Counts::new(), failed: 0 }
+    }
+
+    async fn restore(&mut self, text: &str) -> Result<(), Error> {
+        self.last = written(text);
+        self.kernel.restore(self.family, text).await
     }
 
     async fn load(&mut self, settings: &Settings, model: &Model) -> Result<Refused, Error> {
@@ -35,7 +44,7 @@ impl Restored {
         let (family, kernel) = (self.family, self.kernel.clone());
         let of = |changes: &[Change]| Rules::with(family, settings.clone(), changes.iter().cloned());
         let rules = of(&all);
-        let error = match kernel.restore(family, &rules.whole(&present)).await {
+        let error = match self.restore(&rules.whole(&present)).await {
             Ok(()) => {
                 self.rules = Some(rules);
                 return Ok(Refused::new());
@@ -52,7 +61,7 @@ impl Restored {
         };
         let (taken, refused) = sift(&all, check).await?;
         let rules = of(&taken);
-        kernel.restore(family, &rules.whole(&present)).await?;
+        self.restore(&rules.whole(&present)).await?;
         self.rules = Some(rules);
         Ok(refused)
     }
@@ -78,7 +87,9 @@ impl Dataplane for Restored {
         let known = self.rules.take().filter(|rules| rules.settings() == settings);
         let Some(mut rules) = known else { return self.load(settings, model).await };
         let text = rules.change(changes);
-        if !text.is_empty() && self.kernel.restore(self.family, &text).await.is_err() {
+        self.last = Counts::new();
+        if !text.is_empty() && self.restore(&text).await.is_err() {
+            self.failed += 1;
             // One table may have changed and the other not: everything is said again.
             return self.load(settings, model).await;
         }
@@ -88,6 +99,17 @@ impl Dataplane for Restored {
 
     fn forget(&mut self) {
         self.rules = None;
+    }
+
+    fn written(&mut self) -> Option<Written> {
+        let rules = self.rules.as_ref()?;
+        let of = |table: Table| dataplane::Rules {
+            table: table.as_str(),
+            total: rules.total(table),
+            last: self.last.get(&table).copied().unwrap_or_default(),
+        };
+        let tables = [Table::Filter, Table::Nat].map(of).into();
+        Some(Written { tables, failed: std::mem::take(&mut self.failed) })
     }
 
     async fn is_intact(&mut self) -> Result<bool, Error> {

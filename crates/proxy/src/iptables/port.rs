@@ -13,7 +13,7 @@ use client::Key;
 use net::ruleset::Family;
 
 use super::names::{self, EXTERNAL_SERVICES, FIREWALL, MARK_FOREIGN, MARK_MASQ, NODEPORTS, SERVICES};
-use super::rules::{Place, Table};
+use super::rules::{Counts, Place, Table};
 use crate::model::{LocalPods, Policy, PortName, ServicePort, ServiceRules, Settings, Target};
 
 /// A rule in a chain that all Services share.
@@ -31,6 +31,17 @@ pub(super) struct Piece {
     /// Of the table `nat`.
     pub chains: Vec<(String, Vec<String>)>,
     pub shared: Vec<Shared>,
+}
+
+impl Piece {
+    /// Adds the numbers of its rules, or takes them away.
+    pub fn count(&self, counts: &mut Counts, by: fn(usize, usize) -> usize) {
+        let of_chains: usize = self.chains.iter().map(|(_, rules)| rules.len()).sum();
+        for (table, rules) in self.shared.iter().map(|s| (s.table, 1)).chain([(Table::Nat, of_chains)]) {
+            let count = counts.entry(table).or_default();
+            *count = by(*count, rules);
+        }
+    }
 }
 
 /// What one Service adds that is of none of its ports: load balancers ask this node how it is, and
@@ -52,6 +63,9 @@ pub(super) fn render(name: &PortName, port: &ServicePort, settings: &Settings, f
     let mut context = Context { name, port, settings, family, tail, out: Piece::default() };
     context.within();
     context.outside();
+    // What is refused at an address is refused once, whoever it is of.
+    context.out.shared.sort();
+    context.out.shared.dedup();
     context.out
 }
 

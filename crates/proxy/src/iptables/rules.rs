@@ -21,6 +21,25 @@ pub enum Table {
     Nat,
 }
 
+/// A number for each table.
+pub type Counts = BTreeMap<Table, usize>;
+
+/// How many rules a text writes.
+pub fn written(text: &str) -> Counts {
+    let (mut out, mut table) = (Counts::new(), None);
+    for line in text.lines() {
+        match line {
+            "*nat" => table = Some(Table::Nat),
+            "*filter" => table = Some(Table::Filter),
+            _ => {}
+        }
+        if let Some(table) = table.filter(|_| line.starts_with("-A ") || line.starts_with("-I ")) {
+            *out.entry(table).or_default() += 1;
+        }
+    }
+    out
+}
+
 impl Table {
     /// As `iptables` calls it.
     pub fn as_str(self) -> &'static str {
@@ -44,6 +63,8 @@ pub struct Rules {
     family: Family,
     settings: Settings,
     services: BTreeMap<Key, Arc<ServiceRules>>,
+    /// How many rules there are of Services.
+    counts: Counts,
 }
 
 /// What stands in the kernel of ours, whoever put it there.
@@ -95,7 +116,7 @@ impl Present {
 impl Rules {
     /// Rules for no Service.
     pub fn new(family: Family, settings: Settings) -> Self {
-        Self { family, settings, services: BTreeMap::new() }
+        Self { family, settings, services: BTreeMap::new(), counts: Counts::new() }
     }
 
     /// Rules for these.
@@ -104,7 +125,20 @@ impl Rules {
         for (key, rules) in services {
             out.put(&key, rules.as_ref());
         }
+        let pieces = out.services.iter().flat_map(|(key, rules)| out.pieces(key, rules));
+        out.counts = pieces.fold(Counts::new(), |mut counts, piece| {
+            piece.count(&mut counts, usize::saturating_add);
+            counts
+        });
         out
+    }
+
+    /// How many rules there are in a table.
+    pub fn total(&self, table: Table) -> usize {
+        let fixed =
+            base::chains(table).iter().map(|chain| base::rules(table, chain, &self.settings, self.family).len());
+        let of_services = self.counts.get(&table).copied().unwrap_or_default();
+        fixed.sum::<usize>() + base::jumps(table).count() + of_services
     }
 
     /// What they depend on.
@@ -199,6 +233,8 @@ impl Rules {
                 }
             }
         }
+        old.count(&mut self.counts, usize::saturating_sub);
+        new.count(&mut self.counts, usize::saturating_add);
         difference(old, new)
     }
 }

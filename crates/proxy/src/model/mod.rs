@@ -182,6 +182,12 @@ impl ServiceRules {
         }
     }
 
+    /// May new connections go to that address?
+    pub fn leads_to(&self, ip: &IpAddr) -> bool {
+        let ports = self.v4.iter().chain(&self.v6);
+        ports.flat_map(|(_, port)| port.endpoints.cluster.iter().chain(&port.endpoints.local)).any(|e| e.ip() == *ip)
+    }
+
     /// Does it ask for nothing?
     pub fn is_empty(&self) -> bool {
         self.v4.is_empty() && self.v6.is_empty() && self.health_check.is_none()

@@ -24,6 +24,16 @@ where
 pub struct Metadata {
     pub namespace: String,
     pub name: String,
+    pub annotations: Annotations,
+}
+
+/// What the proxy reads of a Service's annotations.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Annotations {
+    /// Its endpoints leave the rules of their node before their pods end.
+    #[serde(rename = "pintle.dev/leave-before-stop")]
+    pub leaves_first: Option<Box<str>>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -107,6 +117,14 @@ pub struct EndpointSlice {
     pub ports: Vec<SlicePort>,
 }
 
+impl EndpointSlice {
+    /// The ports that its endpoints answer at over TCP.
+    pub fn tcp_ports(&self) -> impl Iterator<Item = u16> + '_ {
+        let tcp = self.ports.iter().filter(|p| matches!(p.protocol.as_deref(), None | Some("" | "TCP")));
+        tcp.filter_map(|p| super::services::port_number(p.port?))
+    }
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct SliceMetadata {
@@ -122,14 +140,43 @@ pub struct SliceAnnotations {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[serde(from = "Told")]
 pub struct Endpoint {
     /// The first address: what more there are says nothing more. `None` for names and damage.
-    #[serde(rename = "addresses", deserialize_with = "first_address")]
     pub address: Option<IpAddr>,
     pub conditions: Conditions,
     pub node_name: Option<Box<str>>,
     pub hints: Option<Box<Hints>>,
+    /// The pod, where it is about to end.
+    pub leaver: Option<Box<Leaver>>,
+}
+
+/// A pod that is about to end.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Leaver {
+    pub uid: String,
+}
+
+/// An endpoint as the API tells it.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Told {
+    #[serde(deserialize_with = "first_address")]
+    addresses: Option<IpAddr>,
+    conditions: Conditions,
+    node_name: Option<Box<str>>,
+    hints: Option<Box<Hints>>,
+    target_ref: Option<Box<Leaver>>,
+}
+
+impl From<Told> for Endpoint {
+    fn from(told: Told) -> Self {
+        let Told { addresses: address, conditions, node_name, hints, target_ref } = told;
+        // Of all others nobody asks which pod they are.
+        let leaver = target_ref.filter(|pod| conditions.is_terminating() && !pod.uid.is_empty());
+        Self { address, conditions, node_name, hints, leaver }
+    }
 }
 
 fn first_address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<IpAddr>, D::Error> {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  prerouting, output ─► firewall-check (source ranges of load balancers)       before the NAT
-//!                     ─► services ─► @service-ips, @service-nodeports ─► service-…, external-…
+//!                     ─► services ─► @service-ips, @service-nodeports ─► …tcp-endpoints-…, service-…, external-…
 //!  input, forward,    ─► @no-endpoint-nodeports, @no-endpoint-services: reject or drop
 //!  output             ─► cluster-ips-check: what is still addressed to the Service range: reject
 //!                     ─► pods-check: pod addresses that no interface of a pod has: reject
@@ -13,10 +13,11 @@ use ipnet::IpNet;
 use net::ruleset::{Chain, Family, Ruleset, Set};
 
 use super::names::{
-    CLUSTER_IPS, FIREWALL_IPS, HAIRPIN, NO_ENDPOINT_NODEPORTS, NO_ENDPOINT_SERVICES, NODEPORT_IPS, REJECT,
-    SERVICE_ENDPOINTS, SERVICE_IPS, SERVICE_NODEPORTS, TABLE, balancing, endpoints as endpoints_map,
+    CLUSTER_IPS, FIREWALL_IPS, HAIRPIN, NO_ENDPOINT_NODEPORTS, NO_ENDPOINT_SERVICES, NODEPORT_IPS, REJECT, SERVICE_IPS,
+    SERVICE_NODEPORTS, TABLE,
 };
-use crate::model::{LocalPods, NodePortAddresses, Protocol, Settings};
+use super::shared;
+use crate::model::{LocalPods, NodePortAddresses, Settings};
 
 fn address_type(family: Family) -> &'static str {
     match family {
@@ -46,15 +47,11 @@ pub(super) fn set(name: &str, family: Family) -> Set {
         SERVICE_IPS | NO_ENDPOINT_SERVICES | FIREWALL_IPS => {
             ("map", format!("type {address} . inet_proto . inet_service : verdict"))
         }
-        // Numbers as `numgen` gives them have no name among types, and `nft` mistrusts a port of any
-        // protocol beside one of a certain one: hence a map each.
-        _ if SERVICE_ENDPOINTS.contains(&name) => {
-            let (ip, protocol) = (family.as_str(), name.rsplit('-').next().unwrap_or_default());
-            let port = format!("{protocol} dport");
-            ("map", format!("typeof {ip} daddr . {port} . numgen random mod 2 : {ip} daddr . {port}"))
-        }
-        // Who came from where, for as long as each entry says.
-        _affinity => ("set", format!("type {address}; flags dynamic,timeout")),
+        _ => match shared::declaration(name, family) {
+            Some(declaration) => ("map", declaration),
+            // Who came from where, for as long as each entry says.
+            None => ("set", format!("type {address}; flags dynamic,timeout")),
+        },
     };
     Set { keyword, declaration, elements: Default::default() }
 }
@@ -83,43 +80,11 @@ fn to_node_port(settings: &Settings, family: Family) -> String {
     }
 }
 
-/// The chain that gives each connection one of so many endpoints, whichever Service it is for.
-///
-/// ```text
-///  service-ips            10.96.7.1 . tcp . 80 : goto tcp-endpoints-2
-///  service-endpoints-tcp  10.96.7.1 . 80 . 0   : 10.244.0.4 . 8080
-///                         10.96.7.1 . 80 . 1   : 10.244.1.9 . 8080
-/// ```
-///
-/// The kernel looks at every chain that can be reached whenever a rule changes, and takes the longer
-/// for a new set the more there are. With chains and sets of all Services together a change of
-/// endpoints is one of elements, which it looks at alone.
-pub(super) fn balance(settings: &Settings, family: Family, protocol: Protocol, endpoints: usize) -> (String, Chain) {
-    let (ip, word, mark) = (family.as_str(), protocol.as_str(), settings.mark());
-    let mark = format!("meta mark set meta mark | {mark}");
-    let mut rules = Vec::new();
-    if settings.masquerade_all {
-        rules.push(mark);
-    } else if let Some((_, foreign)) = local_pods(settings, family) {
-        rules.push(format!("{foreign} {mark}"));
-    }
-    let pick = |of: usize| {
-        let key = format!("{ip} daddr . {word} dport . numgen random mod {of}");
-        format!("meta l4proto {word} dnat {ip} addr . port to {key} map @{}", endpoints_map(protocol))
-    };
-    rules.push(pick(endpoints));
-    if endpoints > 1 {
-        // Who comes here while the number changes may draw one that is gone; the first is there.
-        rules.push(pick(1));
-    }
-    (balancing(protocol, endpoints), Chain { hook: String::new(), rules })
-}
-
 /// The table without any Service.
 pub(super) fn render(settings: &Settings, family: Family) -> Ruleset {
     let mut out = Ruleset::new(family, TABLE);
     let maps = [CLUSTER_IPS, HAIRPIN, SERVICE_IPS, SERVICE_NODEPORTS, NO_ENDPOINT_SERVICES, NO_ENDPOINT_NODEPORTS];
-    for name in maps.into_iter().chain([FIREWALL_IPS]).chain(SERVICE_ENDPOINTS) {
+    for name in maps.into_iter().chain([FIREWALL_IPS]).chain(shared::maps_by_address()).chain(shared::maps_by_port()) {
         out.sets.insert(name.into(), set(name, family));
     }
     if let NodePortAddresses::Ranges(ranges) = &settings.node_ports {

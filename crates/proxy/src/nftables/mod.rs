@@ -6,6 +6,7 @@ pub mod apply;
 mod base;
 pub mod names;
 mod port;
+mod shared;
 pub mod table;
 
 pub use names::TABLE;

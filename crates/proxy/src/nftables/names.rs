@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use sha2::{Digest, Sha256};
 
-use crate::model::{PortName, Protocol};
+use crate::model::PortName;
 
 /// The table's name, in either family.
 pub const TABLE: &str = "kube-proxy";
@@ -12,8 +12,6 @@ pub const TABLE: &str = "kube-proxy";
 pub const FORMER_TABLE: &str = "pintle-proxy";
 
 pub const SERVICE_IPS: &str = "service-ips";
-/// Which endpoint a connection gets, of an address, a port and a number by chance: a map a protocol.
-pub const SERVICE_ENDPOINTS: [&str; 3] = ["service-endpoints-tcp", "service-endpoints-udp", "service-endpoints-sctp"];
 pub const SERVICE_NODEPORTS: &str = "service-nodeports";
 pub const NO_ENDPOINT_SERVICES: &str = "no-endpoint-services";
 pub const NO_ENDPOINT_NODEPORTS: &str = "no-endpoint-nodeports";
@@ -58,24 +56,10 @@ pub fn of_endpoint(name: &PortName, endpoint: &SocketAddr) -> String {
     hashed(&format!("{}__{ip}/{}", plain(name), endpoint.port()))
 }
 
-/// One of [`SERVICE_ENDPOINTS`].
-pub fn endpoints(protocol: Protocol) -> &'static str {
-    let [tcp, udp, sctp] = SERVICE_ENDPOINTS;
-    match protocol {
-        Protocol::Tcp => tcp,
-        Protocol::Udp => udp,
-        Protocol::Sctp => sctp,
-    }
-}
-
-/// The chain of all Service ports of one protocol with so many endpoints.
-pub fn balancing(protocol: Protocol, endpoints: usize) -> String {
-    format!("{}-endpoints-{endpoints}", protocol.as_str())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Protocol;
 
     #[test]
     fn names_are_those_kube_proxy_gives() {

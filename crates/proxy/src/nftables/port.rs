@@ -1,14 +1,18 @@
 //! One Service port → its chains, sets and elements of the shared maps; pure.
 //!
 //! ```text
-//!  service-ips  10.96.7.1 . tcp . 80    : goto tcp-endpoints-2  (nothing but a cluster address: base.rs)
-//!               10.96.7.2 . tcp . 80    : goto service-…
-//!               192.0.2.9 . tcp . 80    : goto external-…      (external and load balancers' addresses)
-//!  service-nodeports        tcp . 30080 : goto external-…
+//!  service-ips  10.96.7.1 . tcp . 80    : goto tcp-endpoints-2           (shared.rs)
+//!               192.0.2.9 . tcp . 80    : goto external-tcp-endpoints-2  (external and load balancers' addresses)
+//!  service-nodeports        tcp . 30080 : goto nodeport-tcp-endpoints-2
+//!
+//!  with session affinity:
+//!  service-ips  10.96.7.2 . tcp . 80    : goto service-…
+//!               192.0.2.8 . tcp . 80    : goto external-…
+//!  service-nodeports        tcp . 30081 : goto external-…
 //!
 //!  external-…   mark for masquerade, or for the policy Local: pods and this node → service-…
 //!               goto service-… or local-…
-//!  service-…    pick an endpoint: dnat; with session affinity: goto endpoint-… of the one it had
+//!  service-…    goto endpoint-… of the one the client had, or of any
 //!  endpoint-…   update @affinity-…, dnat
 //! ```
 
@@ -22,6 +26,7 @@ use super::names::{
     self, CLUSTER_IPS, FIREWALL_IPS, HAIRPIN, NO_ENDPOINT_NODEPORTS, NO_ENDPOINT_SERVICES, REJECT, SERVICE_IPS,
     SERVICE_NODEPORTS,
 };
+use super::shared::{Balanced, Way};
 use crate::model::{Policy, PortName, ServicePort, Settings, Target};
 
 /// What one Service port adds to the table.
@@ -49,7 +54,7 @@ pub(super) enum Value {
     /// A verdict; empty in a set.
     Text(String),
     /// Connections go to these, by the chain of all Service ports that have as many.
-    Balanced(Arc<[SocketAddr]>),
+    Balanced(Balanced),
 }
 
 /// Who gets an address that two Services claim: the one whose own it is.
@@ -97,6 +102,10 @@ impl Context<'_> {
         self.out.elements.push(Element { set, key, value: Value::Text(value.into()), rank });
     }
 
+    fn balanced(&mut self, set: &'static str, key: String, to: Balanced, rank: Rank) {
+        self.out.elements.push(Element { set, key, value: Value::Balanced(to), rank });
+    }
+
     /// The key of an address's maps.
     fn at(&self, ip: &IpAddr) -> String {
         format!("{ip} . {} . {}", self.name.protocol.as_str(), self.port.port)
@@ -115,19 +124,12 @@ impl Context<'_> {
         let endpoints = &port.endpoints;
         let own = self.at(&port.cluster_ip);
         self.element(CLUSTER_IPS, port.cluster_ip.to_string(), "", Rank::ClusterIp);
-        if let Target::Endpoints(_, chosen) = port.internal()
-            && !port.is_external()
-            && port.affinity.is_none()
-        {
-            let value = Value::Balanced(chosen.into());
-            self.out.elements.push(Element { set: SERVICE_IPS, key: own, value, rank: Rank::ClusterIp });
-            return;
-        }
         let internal = match port.internal() {
             Target::Endpoints(policy, _) => Some(policy),
             Target::Drop | Target::Reject => None,
         };
-        for (policy, chosen) in endpoints.chosen() {
+        // Clients that stay with an endpoint need chains and sets of their own.
+        for (policy, chosen) in endpoints.chosen().filter(|_| port.affinity.is_some()) {
             let mut rules = Vec::new();
             if internal == Some(policy) {
                 let mark = self.mark();
@@ -142,9 +144,13 @@ impl Context<'_> {
             self.chain(self.policy_chain(policy), rules);
         }
         match port.internal() {
-            Target::Endpoints(policy, _) => {
+            Target::Endpoints(policy, _) if port.affinity.is_some() => {
                 let goto = format!("goto {}", self.policy_chain(policy));
                 self.element(SERVICE_IPS, own, goto, Rank::ClusterIp);
+            }
+            Target::Endpoints(_, chosen) => {
+                let balanced = Balanced { way: Way::Own, endpoints: chosen.into(), near: None };
+                self.balanced(SERVICE_IPS, own, balanced, Rank::ClusterIp);
             }
             refused => {
                 // Without endpoints of its own, an address is still nobody else's.
@@ -167,30 +173,18 @@ impl Context<'_> {
         format!("meta l4proto {} dnat {} to {endpoint}", self.name.protocol.as_str(), self.family.as_str())
     }
 
-    /// The rules that pick one of the endpoints, each with the same chance.
+    /// The rules that pick one of the endpoints: the one the client had, or each with the same chance.
     fn pick(&self, endpoints: &[SocketAddr]) -> Vec<String> {
-        let (ip, protocol) = (self.family.as_str(), self.name.protocol.as_str());
-        let count = endpoints.len();
-        if self.port.affinity.is_some() {
-            let tails: Vec<String> = endpoints.iter().map(|e| names::of_endpoint(self.name, e)).collect();
-            let had = tails.iter().map(|t| format!("{ip} saddr @affinity-{t} goto endpoint-{t}"));
-            let mut rules: Vec<String> = had.collect();
-            // One after the other: a map would be one more set of the Service's own.
-            rules.extend(tails.iter().enumerate().map(|(i, tail)| match count - i {
-                1 => format!("goto endpoint-{tail}"),
-                left => format!("numgen random mod {left} 0 goto endpoint-{tail}"),
-            }));
-            return rules;
-        }
-        match endpoints {
-            [one] => vec![self.dnat(one)],
-            many => {
-                let choices: Vec<String> =
-                    many.iter().enumerate().map(|(i, e)| format!("{i} : {} . {}", e.ip(), e.port())).collect();
-                let pick = format!("numgen random mod {count} map {{ {} }}", choices.join(", "));
-                vec![format!("meta l4proto {protocol} dnat {ip} addr . port to {pick}")]
-            }
-        }
+        let (ip, count) = (self.family.as_str(), endpoints.len());
+        let tails: Vec<String> = endpoints.iter().map(|e| names::of_endpoint(self.name, e)).collect();
+        let had = tails.iter().map(|t| format!("{ip} saddr @affinity-{t} goto endpoint-{t}"));
+        let mut rules: Vec<String> = had.collect();
+        // One after the other: a map would be one more set of the Service's own.
+        rules.extend(tails.iter().enumerate().map(|(i, tail)| match count - i {
+            1 => format!("goto endpoint-{tail}"),
+            left => format!("numgen random mod {left} 0 goto endpoint-{tail}"),
+        }));
+        rules
     }
 
     /// A chain and a set for each endpoint: who was there before.
@@ -218,7 +212,7 @@ impl Context<'_> {
         let mut outside = ranked(&port.load_balancer_ips, Rank::LoadBalancer);
         outside.extend(ranked(&port.external_ips, Rank::ExternalIp));
         let number = port.node_port.map(|n| format!("{} . {n}", self.name.protocol.as_str()));
-        if port.endpoints.any {
+        if port.endpoints.any && port.affinity.is_some() {
             let rules = self.outside_rules();
             let external = format!("external-{}", self.tail);
             let goto = format!("goto {external}");
@@ -228,6 +222,16 @@ impl Context<'_> {
             }
             if let Some(key) = &number {
                 self.element(SERVICE_NODEPORTS, key.clone(), goto, Rank::ClusterIp);
+            }
+        } else if port.endpoints.any {
+            let endpoints: Arc<[SocketAddr]> = port.endpoints.cluster.as_slice().into();
+            let near: Option<Arc<[SocketAddr]>> = port.external_local.then(|| port.endpoints.local.as_slice().into());
+            let to = |way: Way| Balanced { way, endpoints: endpoints.clone(), near: near.clone() };
+            for (key, rank) in &outside {
+                self.balanced(SERVICE_IPS, key.clone(), to(Way::External), *rank);
+            }
+            if let Some(key) = &number {
+                self.balanced(SERVICE_NODEPORTS, key.clone(), to(Way::NodePort), Rank::ClusterIp);
             }
         }
         let target = port.external();

@@ -16,16 +16,15 @@ use client::Key;
 use net::ruleset::{self, Family, Ruleset, Transaction};
 
 use super::base;
-use super::names::{self, SERVICE_ENDPOINTS, SERVICE_IPS, TABLE, balancing};
+use super::names::{SERVICE_IPS, SERVICE_NODEPORTS, TABLE};
 use super::port::{self, Rank, Value};
-use crate::model::{PortName, Protocol, ServiceRules, Settings};
+use super::shared::{self, Kind};
+use crate::model::{PortName, ServiceRules, Settings};
 
 /// A map or set, and a key in it.
 type Element = (&'static str, String);
 /// Who claims it, the one who has it first, and what it would say.
 type Claims = BTreeMap<(Rank, PortName), Value>;
-/// A protocol and a number of endpoints: what names a chain that Service ports share.
-type Kind = (Protocol, usize);
 
 /// A Service with what it asks for; `None` when it asks for nothing any more.
 pub type Change = (Key, Option<Arc<ServiceRules>>);
@@ -150,38 +149,35 @@ impl Table {
     fn show(&self, element: &Element, part: &mut Ruleset) -> Option<Kind> {
         let (set, key) = element;
         // Shared sets are there whatever is in them.
-        let led_to = SERVICE_ENDPOINTS.into_iter().filter(|_| *set == SERVICE_IPS);
-        for set in [*set].into_iter().chain(led_to) {
+        let by_address = shared::maps_by_address().filter(|_| *set == SERVICE_IPS);
+        let by_port = shared::maps_by_port().filter(|_| *set == SERVICE_NODEPORTS);
+        for set in [*set].into_iter().chain(by_address).chain(by_port) {
             part.sets.entry(set.into()).or_insert_with(|| base::set(set, self.family));
         }
-        let mut put = |set: &'static str, key: &String, value: String| {
+        let mut put = |set: &'static str, key: String, value: String| {
             if let Some(set) = part.sets.get_mut(set) {
-                set.elements.insert(key.clone(), value);
+                set.elements.insert(key, value);
             }
         };
         let ((_, name), value) = self.claims.get(element)?.first_key_value()?;
         match value {
             Value::Nothing => None,
             Value::Text(text) => {
-                put(set, key, text.clone());
+                put(set, key.clone(), text.clone());
                 None
             }
-            Value::Balanced(endpoints) => {
-                let at = key.replacen(&format!(" . {} . ", name.protocol.as_str()), " . ", 1);
-                for (number, endpoint) in endpoints.iter().enumerate() {
-                    let value = format!("{} . {}", endpoint.ip(), endpoint.port());
-                    put(names::endpoints(name.protocol), &format!("{at} . {number}"), value);
-                }
-                put(set, key, format!("goto {}", balancing(name.protocol, endpoints.len())));
-                Some((name.protocol, endpoints.len()))
+            Value::Balanced(to) => {
+                to.elements(key, name.protocol).for_each(|(map, key, value)| put(map, key, value));
+                let kind = to.kind(name.protocol);
+                put(set, key.clone(), format!("goto {}", kind.name()));
+                Some(kind)
             }
         }
     }
 
     /// Puts a chain that Service ports share into a part.
-    fn share(&self, (protocol, endpoints): Kind, part: &mut Ruleset) {
-        let (name, chain) = base::balance(&self.settings, self.family, protocol, endpoints);
-        part.chains.insert(name, chain);
+    fn share(&self, kind: Kind, part: &mut Ruleset) {
+        part.chains.insert(kind.name(), kind.chain(&self.settings, self.family));
     }
 
     /// Do these settings change no rule of a Service?

@@ -1,6 +1,7 @@
 //! What the cluster says of Services and nodes, and what of it has changed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use stdx::shutdown::Stage;
 use stdx::{ClockExt, Rng, SharedClock};
 use tokio::sync::Notify;
 
-use crate::model::objects::{EndpointSlice, Node, SERVICE_NAME, Service, ServiceCidr};
+use crate::model::objects::{Endpoint, EndpointSlice, Node, SERVICE_NAME, Service, ServiceCidr};
 use crate::model::{Here, ServiceRules, decide};
 
 const BY_SERVICE: &str = "service";
@@ -76,6 +77,14 @@ impl Dirty {
     pub(super) fn is_empty(&self) -> bool {
         self.services.lock().is_empty() && !*self.nodes.lock()
     }
+}
+
+/// A pod of this node that is about to end.
+pub(super) struct Leaver {
+    pub(super) ip: IpAddr,
+    pub(super) uid: String,
+    /// Where it answers over TCP.
+    pub(super) at: BTreeSet<SocketAddr>,
 }
 
 /// Services and their slices.
@@ -187,6 +196,26 @@ impl Caches {
     /// Everything up to these revisions of Services and slices is among what is dirty, or was.
     pub(super) fn revisions(&self) -> [(&'static str, u64); 2] {
         [("services", self.services.revision()), ("endpointslices", self.slices.revision())]
+    }
+
+    /// The pods of this node that are about to end, by the addresses they have in a Service, where that wants to be
+    /// rid of them before they do. To be asked before [`Self::rules`], which then know of them.
+    pub(super) fn leavers(&self, key: &Key, here: &Here) -> Vec<Leaver> {
+        let Some(service) = self.services.get(key) else { return Vec::new() };
+        if !api::leaving::is_wanted(service.view.metadata.annotations.leaves_first.as_deref()) {
+            return Vec::new();
+        }
+        let slices = self.slices.by_index(BY_SERVICE, &format!("{}/{}", key.namespace, key.name));
+        let mut out = Vec::new();
+        for slice in slices.iter().map(|slice| &slice.view) {
+            let own = |e: &&Endpoint| e.node_name.as_deref() == Some(here.name.as_str());
+            for endpoint in slice.endpoints.iter().filter(own) {
+                let (Some(ip), Some(pod)) = (endpoint.address, &endpoint.leaver) else { continue };
+                let at = slice.tcp_ports().map(|port| SocketAddr::new(ip, port)).collect();
+                out.push(Leaver { ip, uid: pod.uid.clone(), at });
+            }
+        }
+        out
     }
 
     /// What a Service should have by now.

@@ -2,7 +2,9 @@
 //! takes its time.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 
+use api::types::coordination::v1 as coordination;
 use api::types::discovery::v1 as discovery;
 use api::types::networking::v1 as networking;
 use client::fake::Fake;
@@ -30,6 +32,8 @@ struct Slow {
     drift: Notify,
     /// How often connections were looked at.
     cleaned: Mutex<usize>,
+    /// Who still answers somebody.
+    open: Mutex<BTreeSet<SocketAddr>>,
 }
 
 #[async_trait::async_trait]
@@ -75,6 +79,10 @@ impl Connections for Slow {
         *self.cleaned.lock() += 1;
         Ok(0)
     }
+
+    async fn open_tcp(&self, endpoints: BTreeSet<SocketAddr>) -> std::io::Result<BTreeSet<SocketAddr>> {
+        Ok(endpoints.intersection(&self.open.lock()).copied().collect())
+    }
 }
 
 struct Bench {
@@ -104,6 +112,7 @@ impl Bench {
             Resource::of::<core::Node>(),
             Resource::of::<discovery::EndpointSlice>(),
             Resource::of::<networking::ServiceCIDR>(),
+            Resource::of::<coordination::Lease>(),
             client::waits::resource(),
         ];
         let fake = Fake::new(resources, shared.clone(), Rng::seeded(1));
@@ -281,7 +290,24 @@ async fn rules_of_iptables_that_are_gone_are_loaded_again() {
     // What is saved says nothing of our chains: at the next look everything is loaded.
     bench.answer("-A KUBE-MARK-MASQ", Ok(())).await;
     bench.service("web", "10.96.0.7").await;
+    let told = |b: &Bench, line: &str| b.registry.page().lines().any(|l| l == line);
+    let (total, last) = ("kubeproxy_sync_proxy_rules_iptables_total", "kubeproxy_sync_proxy_rules_iptables_last");
+    let nat = "{ip_family=\"IPv4\",table=\"nat\"}";
+    let before =
+        bench.registry.page().lines().find_map(|l| l.strip_prefix(&format!("{total}{nat} "))?.parse::<u32>().ok());
+    let before = before.expect("told");
+    assert!(told(&bench, &format!("{last}{nat} {before}")), "all of them were written");
+    // The rule that leads to the Service, two that choose, two of its endpoint.
     bench.answer("-I KUBE-SERVICES", Ok(())).await;
+    bench.until("they are counted", |b| told(b, &format!("{last}{nat} 5"))).await;
+    assert!(told(&bench, &format!("{total}{nat} {}", before + 5)), "{}", bench.registry.page());
+    let failed = "kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total{ip_family=\"IPv4\"}";
+    // A difference that is refused is counted, and everything is written anew.
+    bench.service("next", "10.96.0.8").await;
+    bench.answer("-I KUBE-SERVICES", Err(Error::Refused("Resource temporarily unavailable".into()))).await;
+    bench.answer("-A KUBE-MARK-MASQ", Ok(())).await;
+    bench.until("it is counted", |b| told(b, &format!("{failed} 1"))).await;
+    assert!(told(&bench, &format!("{last}{nat} {}", before + 10)), "{}", bench.registry.page());
     bench.stage.stop();
 }
 
@@ -315,5 +341,108 @@ async fn it_is_told_what_the_kernel_has_and_how_long_that_took() {
     bench.answer("10.96.0.7", Ok(())).await;
     let lacks = "kubeproxy_sync_proxy_rules_no_local_endpoints_total{ip_family=\"IPv4\",traffic_policy=\"internal\"} 1";
     bench.until("it lacks endpoints", |b| told(b, lacks)).await;
+    bench.stage.stop();
+}
+
+impl Bench {
+    /// What the kubelet of the node is told to have left.
+    fn left(&self) -> Vec<String> {
+        let lease = self.fake.object("leases.coordination.k8s.io", "kube-system", "kube-proxy-n");
+        let told = lease.as_ref().and_then(|l| machinery::meta::annotation(l, api::leaving::LEFT)).unwrap_or_default();
+        told.lines().map(str::to_owned).collect()
+    }
+
+    /// The slice of a Service: pods of the last byte of their address, and whether they are about to end.
+    fn endpoints(&self, name: &str, pods: &[(u8, &str, bool)]) {
+        let endpoint = |(byte, node, ends): &(u8, &str, bool)| {
+            json!({"addresses": [format!("10.244.0.{byte}")], "nodeName": node,
+                "conditions": {"ready": !ends, "serving": true, "terminating": ends},
+                "targetRef": {"kind": "Pod", "name": format!("p{byte}"), "uid": format!("uid-{byte}")}})
+        };
+        let all: Vec<Value> = pods.iter().map(endpoint).collect();
+        self.fake.change("endpointslices.discovery.k8s.io", "default", &format!("{name}-1"), |slice| {
+            slice["endpoints"] = json!(all)
+        });
+    }
+}
+
+#[tokio::test]
+async fn the_kubelet_is_told_who_has_left_once_the_kernel_knows() {
+    let bench = Bench::start();
+    bench.answer("", Ok(())).await;
+    for (name, ip) in [("web", "10.96.0.7"), ("other", "10.96.0.8")] {
+        bench.service(name, ip).await;
+        bench.answer(ip, Ok(())).await;
+    }
+    let wants = |s: &mut Value| s["metadata"]["annotations"] = json!({api::leaving::WANTED: "true"});
+    bench.fake.change("services", "default", "web", wants);
+    bench.endpoints("web", &[(1, "n", false), (2, "n", false), (3, "m", false)]);
+    bench.answer("10.244.0.3", Ok(())).await;
+    // Both of this node end; the kernel takes its time.
+    bench.endpoints("web", &[(1, "n", true), (2, "n", true), (3, "m", false)]);
+    bench.until("a transaction", |b| !b.kernel.asked.lock().is_empty()).await;
+    assert_eq!(bench.left(), Vec::<String>::new(), "the kernel has not answered");
+    bench.answer("10.96.0.7", Ok(())).await;
+    bench.until("it is told", |b| b.left() == ["default/web/uid-1", "default/web/uid-2"]).await;
+    // Who is the last one stays in the rules, and has not left; nor has one of another node.
+    bench.endpoints("web", &[(3, "m", true), (4, "n", true)]);
+    bench.answer("10.244.0.4", Ok(())).await;
+    bench.endpoints("web", &[(3, "m", true), (4, "n", true), (5, "n", false)]);
+    bench.until("a transaction", |b| !b.kernel.asked.lock().is_empty()).await;
+    assert_eq!(bench.left(), ["default/web/uid-1", "default/web/uid-2"]);
+    bench.answer("10.244.0.5", Ok(())).await;
+    bench.until("it is told", |b| b.left() == ["default/web/uid-4"]).await;
+    // Of who asks for nothing, nothing is told.
+    bench.endpoints("other", &[(6, "n", true), (7, "n", false)]);
+    bench.answer("10.244.0.7", Ok(())).await;
+    bench.endpoints("web", &[(5, "n", true), (8, "n", false)]);
+    bench.answer("10.244.0.8", Ok(())).await;
+    bench.until("it is told", |b| b.left() == ["default/web/uid-5"]).await;
+    bench.stage.stop();
+}
+
+#[tokio::test]
+async fn who_still_answers_somebody_has_not_left_for_a_while() {
+    let bench = Bench::start();
+    bench.answer("", Ok(())).await;
+    bench.service("web", "10.96.0.7").await;
+    bench.answer("10.96.0.7", Ok(())).await;
+    let wants = |s: &mut Value| s["metadata"]["annotations"] = json!({api::leaving::WANTED: "true"});
+    bench.fake.change("services", "default", "web", wants);
+    let at = |byte: u8| SocketAddr::from(([10, 244, 0, byte], 8080));
+    bench.kernel.open.lock().extend([at(1), at(2), at(9)]);
+    bench.endpoints("web", &[(1, "n", true), (2, "n", true), (3, "n", true), (4, "m", false)]);
+    bench.answer("10.244.0.4", Ok(())).await;
+    // Who answers nobody has left; one is done later; the other is not waited for for ever.
+    bench.until("one has left", |b| b.left() == ["default/web/uid-3"]).await;
+    let begun = bench.clock.now();
+    bench.kernel.open.lock().remove(&at(1));
+    bench.until("another has left", |b| b.left() == ["default/web/uid-1", "default/web/uid-3"]).await;
+    assert!(bench.clock.now().since(begun) < Duration::from_secs(2));
+    bench.until("all have left", |b| b.left().len() == 3).await;
+    assert!(bench.clock.now().since(begun) >= Duration::from_secs(1));
+    bench.stage.stop();
+}
+
+#[tokio::test]
+async fn a_lease_that_cannot_be_written_is_tried_again() {
+    let bench = Bench::start();
+    bench.answer("", Ok(())).await;
+    bench.service("web", "10.96.0.7").await;
+    bench.answer("10.96.0.7", Ok(())).await;
+    let wants = |s: &mut Value| s["metadata"]["annotations"] = json!({api::leaving::WANTED: "true"});
+    bench.fake.change("services", "default", "web", wants);
+    let mine =
+        json!({"metadata": {"name": "kube-proxy-n", "namespace": "kube-system"}, "spec": {"holderIdentity": "old"}});
+    let leases = bench.client.dynamic(Resource::of::<coordination::Lease>()).namespace("kube-system");
+    leases.create(&mine).await.expect("made");
+    for (gone, stays) in [(1, 2), (2, 3)] {
+        bench.endpoints("web", &[(gone, "n", true), (stays, "n", false)]);
+        bench.answer(&format!("10.244.0.{stays}"), Ok(())).await;
+        bench.until("it is told", |b| b.left() == [format!("default/web/uid-{gone}")]).await;
+        // Somebody else writes in between.
+        let labels = |lease: &mut Value| lease["metadata"]["labels"] = json!({"a": "b"});
+        bench.fake.change("leases.coordination.k8s.io", "kube-system", "kube-proxy-n", labels);
+    }
     bench.stage.stop();
 }

@@ -71,7 +71,10 @@ const CHECKS: &[(&str, Check)] = &[
     ("an address claimed twice", claimed_twice),
     ("both families", both_families),
     ("a pod that is gone", gone_pod),
+    ("who still answers", still_answers),
     ("somebody else", somebody_else),
+    ("the other mode", other_mode),
+    ("a table nat of the host's own", table_of_the_hosts),
     ("killed in the middle", killed),
 ];
 
@@ -171,6 +174,27 @@ fn external_local(node: &mut Node) {
     }
     node.set(&[exposed(local, json!([]))]);
     assert_eq!(reach("out", "192.168.9.1:30080"), Outcome::Refused, "no node has endpoints");
+    // The same by addresses, while endpoints come and go.
+    let spec = |endpoints| {
+        let more = json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local", "externalIPs": ["198.51.100.2"]});
+        exposed(more, endpoints).ingress(json!([{"ip": "203.0.113.1"}]))
+    };
+    let addresses = ["198.51.100.2:80", "203.0.113.1:80", "192.168.9.1:30080"];
+    for (endpoints, near) in [(all(), vec!["p1", "p2"]), (on("p2"), vec!["p2"]), (all(), vec!["p1", "p2"])] {
+        node.set(&[spec(endpoints)]);
+        for to in addresses {
+            assert_eq!(who("out", to, 40), near, "to {to}");
+            assert_eq!(reach("out", to).from(), "192.168.9.100", "who asks is seen, to {to}");
+        }
+    }
+    for to in addresses {
+        assert_eq!(who("p1", to, 60), ["p1", "p2", "p3"], "from a pod anywhere, to {to}");
+    }
+    node.set(&[spec(on("p3"))]);
+    for to in addresses {
+        assert!(is_dropped("out", to), "another node has endpoints, to {to}");
+        assert_eq!(who("p1", to, 3), ["p3"], "to {to}");
+    }
 }
 
 fn internal_local(node: &mut Node) {
@@ -281,6 +305,15 @@ fn chosen(node: &mut Node) {
     }
     node.set(&[web(near)]);
     assert_eq!(who("p2", VIP, 20), ["p1"], "the zone is a");
+    // One's own node comes before one's zone.
+    let mut nearest = all();
+    for (i, node) in ["n2", "n1", "n2"].iter().enumerate() {
+        nearest[i]["hints"] = json!({"forZones": [{"name": "a"}], "forNodes": [{"name": node}]});
+    }
+    node.set(&[exposed(json!({}), nearest)]);
+    for (from, to) in [("p1", VIP), ("out", "192.168.9.1:30080")] {
+        assert_eq!(who(from, to, 20), ["p2"], "the node is n1");
+    }
     let mut last = all();
     for i in 0..3 {
         last[i]["conditions"] = json!({"ready": false, "serving": i != 1, "terminating": true});
@@ -356,6 +389,19 @@ fn gone_pod(node: &mut Node) {
     assert_eq!(ended, Some(std::io::ErrorKind::ConnectionReset));
 }
 
+/// Connections that somebody still uses are seen, whatever address they were begun to.
+fn still_answers(node: &mut Node) {
+    node.set(&[exposed(json!({}), on("p2"))]);
+    let pods = ["10.244.0.2:8080", "10.244.0.3:8080"];
+    assert!(node.open(&pods).is_empty());
+    for (from, to) in [("p1", VIP), ("out", "192.168.9.1:30080")] {
+        let stream = world::within(from, || std::net::TcpStream::connect(to).expect("connected"));
+        assert_eq!(node.open(&pods), ["10.244.0.3:8080"], "from {from} to {to}");
+        drop(stream);
+        until("its end", Duration::from_secs(20), || node.open(&pods).is_empty());
+    }
+}
+
 fn somebody_else(node: &mut Node) {
     let spec = [web(on("p2"))];
     node.set(&spec);
@@ -364,6 +410,46 @@ fn somebody_else(node: &mut Node) {
     assert!(!matches!(attempt("p1", VIP), Outcome::Reached(..)));
     node.restart(&spec);
     assert_eq!(who("p1", VIP, 2), ["p2"]);
+}
+
+fn other_mode(node: &mut Node) {
+    // What nobody cleaned up would go on translating: the first of both that the kernel asks wins.
+    node.set(&[exposed(json!({}), on("p2"))]);
+    assert_eq!(who("p1", VIP, 3), ["p2"]);
+    for _ in 0..2 {
+        let others = if node.mode() == Mode::Nftables.as_str() { "kube-proxy" } else { "KUBE-" };
+        node.switch(&[exposed(json!({}), on("p1"))]);
+        for (from, to) in [("p2", VIP), ("out", "192.168.9.1:30080")] {
+            assert_eq!(who(from, to, 5), ["p1"], "from {from} to {to} in mode {}", node.mode());
+        }
+        assert!(!node.listing().contains(others), "{others} are left: {}", node.listing());
+        node.set(&[exposed(json!({}), on("p2"))]);
+        assert_eq!(who("p1", VIP, 5), ["p2"]);
+    }
+}
+
+/// Iptables' programs read a table `nat` in which somebody has put what they cannot say, and say so.
+fn table_of_the_hosts(node: &mut Node) {
+    if node.mode() == Mode::Iptables.as_str() {
+        // There they and we would write into one table.
+        return;
+    }
+    let run = |line: &str| world::within("n1", || world::run(line));
+    run("nft add table ip nat");
+    run("nft add set ip nat friends { type ipv4_addr ; flags interval ; elements = { 192.0.2.0/24 } ; }");
+    run("nft add chain ip nat own { type nat hook prerouting priority -150 ; }");
+    run("nft add rule ip nat own ip saddr @friends tcp dport 99 redirect to :98");
+    let own = || world::within("n1", || world::output("nft list table ip nat"));
+    let before = own();
+    // The other mode's rules are looked for, as at every start, and no harm is done.
+    node.look_for_others();
+    node.restart(&[exposed(json!({}), all())]);
+    for (from, to) in [("p1", VIP), ("out", "192.168.9.1:30080")] {
+        assert_eq!(who(from, to, 60), ["p1", "p2", "p3"], "from {from} to {to}");
+    }
+    node.set(&[]);
+    assert_eq!(own(), before);
+    run("nft delete table ip nat");
 }
 
 /// One Service that stays and twenty whose endpoints come and go, some of them of every kind.

@@ -6,20 +6,20 @@ use std::time::Duration;
 
 use client::Key;
 use net::conntrack::{Connections, Conntrack};
-use net::iptables::{Iptables, Tools};
+use net::iptables::Tools;
 use net::nft::{Kernel, Nft};
 use net::ruleset::Family;
 use proxy::Mode;
 use proxy::conntrack::{Expected, Gone};
 use proxy::dataplane::Dataplane;
-use proxy::iptables::apply::{Restored, remove};
+use proxy::iptables::apply::Restored;
 use proxy::model::objects::{EndpointSlice, Service};
 use proxy::model::{Here, LocalPods, Model, NodePortAddresses, Settings, decide};
 use proxy::nftables::apply::Applied;
 use serde_json::{Value, json};
 use stdx::clock::RealClock;
 
-use crate::world::{DNS, WEB, run, within};
+use crate::world::{self, DNS, WEB, run, within};
 
 /// A Service and its endpoints.
 #[derive(Clone)]
@@ -207,16 +207,37 @@ impl Node {
         })
     }
 
+    /// Those of these endpoints that still answer somebody.
+    pub fn open(&self, endpoints: &[&str]) -> Vec<String> {
+        let asked = endpoints.iter().map(|e| e.parse().expect("an endpoint")).collect();
+        let runtime = &self.runtime;
+        let open = within("n1", || runtime.block_on(Conntrack.open_tcp(asked)).expect("looked at"));
+        open.iter().map(ToString::to_string).collect()
+    }
+
+    /// What the other mode has left is removed, as a proxy does that begins.
+    pub fn look_for_others(&mut self) {
+        let other = self.mode.other();
+        within("n1", || self.runtime.block_on(proxy::cleanup(other, &*self.kernel, &*self.tables))).expect("removed");
+    }
+
+    /// All tables and rules of the node.
+    pub fn listing(&self) -> String {
+        within("n1", || world::output("nft list ruleset") + &world::output("iptables-save"))
+    }
+
+    /// A proxy of the other mode begins on this node.
+    pub fn switch(&mut self, specs: &[Spec]) {
+        let before = self.mode;
+        self.mode = before.other();
+        within("n1", || self.runtime.block_on(proxy::cleanup(before, &*self.kernel, &*self.tables))).expect("removed");
+        self.restart(specs);
+    }
+
     /// Nothing of ours is left.
     pub fn cleanup(&mut self) {
         within("n1", || {
-            self.runtime.block_on(self.kernel.apply(&proxy::cleanup())).expect("removed");
-            for family in [Family::Ip, Family::Ip6] {
-                let saved = self.runtime.block_on(self.tables.save(family)).expect("saved");
-                if let Some(text) = remove(&saved) {
-                    self.runtime.block_on(self.tables.restore(family, &text)).expect("removed");
-                }
-            }
+            self.runtime.block_on(proxy::cleanup(self.mode, &*self.kernel, &*self.tables)).expect("removed");
             let left = std::process::Command::new("nft").args(["list", "ruleset"]).output().expect("nft runs");
             let left = String::from_utf8_lossy(&left.stdout);
             assert!(!left.contains("KUBE") && !left.contains("kube"), "{left}");

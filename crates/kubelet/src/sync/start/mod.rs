@@ -56,6 +56,8 @@ pub struct Memory {
     pub hold: Option<(String, crash::Wait)>,
     /// What the pod is allocated has been written down.
     pub recorded: bool,
+    /// Its endpoints have left the rules of this node, or were waited for long enough.
+    pub left: bool,
 }
 
 impl Memory {
@@ -70,6 +72,7 @@ impl Memory {
             volumes_fresh: false,
             hold: None,
             recorded: false,
+            left: false,
         }
     }
 
@@ -229,7 +232,7 @@ impl Start {
         if changed {
             let text = "Pod sandbox changed, it will be killed and re-created.";
             self.event(None, Type::Normal, "SandboxChanged", text.into());
-            if let Err(error) = stop::pod(ctx, pod, &self.seen, pod.grace_seconds()).await {
+            if let Err(error) = stop::pod(ctx, pod, &self.seen, stop::seconds(pod.grace_seconds())).await {
                 self.event(None, Type::Warning, "FailedKillPod", format!("error killing pod: {error}"));
                 return Err(Retry::BackOff);
             }

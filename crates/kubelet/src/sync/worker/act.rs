@@ -17,7 +17,7 @@ use crate::sync::lifecycle::{Cause, Facts, Phase};
 use crate::sync::mailbox::Mailbox;
 use crate::sync::plan::{Plan, Sandbox};
 use crate::sync::start::Start;
-use crate::sync::{stop, waits};
+use crate::sync::{leave, stop, waits};
 use crate::volume::cleanup::{self, Problem};
 
 /// A start that was told to go no further has at least so long to end.
@@ -83,13 +83,18 @@ impl Worker {
                 self.step = Step::Start { work, halt, give_up: None };
             }
             Phase::Terminating { grace, .. } => {
-                let work = async move { stop::pod(&ctx, &pod, &seen, grace).await.map_err(|e| e.to_string()) };
+                let (memory, mail) = (self.memory.clone(), self.mail.clone());
+                let work = async move {
+                    let left = leave::first(&ctx, &pod, &seen, stop::seconds(grace), &memory, &mail).await;
+                    stop::pod(&ctx, &pod, &seen, left).await.map_err(|e| e.to_string())
+                };
                 self.step = Step::Stop(grace, self.caused(work.instrument(self.span("syncTerminatingPod"))));
             }
             Phase::Terminated { .. } => {
                 if seen.containers.iter().any(crate::runtime::Container::may_run) {
                     // It appeared after all: a call that was given up came to its end in the runtime.
-                    let work = async move { stop::pod(&ctx, &pod, &seen, 0).await.map_err(|e| e.to_string()) };
+                    let work =
+                        async move { stop::pod(&ctx, &pod, &seen, Duration::ZERO).await.map_err(|e| e.to_string()) };
                     self.step = Step::Stop(0, self.caused(work));
                 } else if !self.cleaned {
                     self.probers.clear();

@@ -95,9 +95,11 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_history_ends_as_a_fresh_load(history in cases::any_history(), v6 in any::<bool>()) {
+    fn any_history_ends_as_a_fresh_load(
+        history in cases::any_history(), settings in cases::any_settings(), v6 in any::<bool>()
+    ) {
         let family = if v6 { Family::Ip6 } else { Family::Ip };
-        let mut rules = Rules::new(family, cases::settings());
+        let mut rules = Rules::new(family, settings.clone());
         let mut kernel = Kernel::new();
         carry_out(&mut kernel, &rules.whole(&Present::default())).map_err(TestCaseError::fail)?;
         for step in history {
@@ -106,6 +108,10 @@ proptest! {
             let mut fresh = Kernel::new();
             carry_out(&mut fresh, &rules.whole(&Present::default())).map_err(TestCaseError::fail)?;
             prop_assert_eq!(sorted(&kernel, &rules), sorted(&fresh, &rules));
+            for table in [Table::Filter, Table::Nat] {
+                let there = kernel.iter().filter(|((t, _), _)| t == table.as_str()).map(|(_, rules)| rules.len());
+                prop_assert_eq!(rules.total(table), there.sum::<usize>());
+            }
         }
         // A restart finds everything in its place, and nothing of what is gone stays.
         let present = Present {
@@ -119,7 +125,7 @@ proptest! {
         let before = sorted(&kernel, &rules);
         carry_out(&mut kernel, &rules.whole(&present)).map_err(TestCaseError::fail)?;
         prop_assert_eq!(sorted(&kernel, &rules), before);
-        carry_out(&mut kernel, &Rules::new(family, cases::settings()).whole(&present)).map_err(TestCaseError::fail)?;
+        carry_out(&mut kernel, &Rules::new(family, settings).whole(&present)).map_err(TestCaseError::fail)?;
         prop_assert!(!kernel.keys().any(|(_, n)| OF_SERVICES.iter().any(|p| n.starts_with(p))));
         carry_out(&mut kernel, &remove(&present)).map_err(TestCaseError::fail)?;
         prop_assert!(kernel.iter().all(|((_, n), rules)| !n.starts_with("KUBE-") && rules.is_empty()), "{:?}", kernel);

@@ -83,11 +83,12 @@ fn any_history_is_taken_and_ends_as_a_fresh_load() {
     for round in 0..12 {
         let history = cases::any_history().new_tree(&mut runner).expect("a history").current();
         let family = if round % 2 == 0 { Family::Ip } else { Family::Ip6 };
-        let mut table = Table::new(family, cases::settings());
+        let settings = settings(round);
+        let mut table = Table::new(family, settings.clone());
         let mut texts = vec![table.whole().load()];
         texts.extend(history.iter().map(|step| table.change(step).text()));
         let services = table.services().iter().map(|(key, rules)| (key.clone(), Some(rules.clone())));
-        let fresh = Table::with(family, cases::settings(), services).whole().load();
+        let fresh = Table::with(family, settings, services).whole().load();
         // A fresh load over what is there is a restart.
         let mut restarted = texts.clone();
         restarted.push(fresh.clone());
@@ -95,6 +96,12 @@ fn any_history_is_taken_and_ends_as_a_fresh_load() {
         assert_eq!(sorted(&leave(&texts)), want, "{history:?}");
         assert_eq!(sorted(&leave(&restarted)), want, "{history:?}");
     }
+}
+
+/// Those of one round after the other.
+fn settings(round: usize) -> Settings {
+    let all = cases::varied();
+    all[round % all.len()].clone()
 }
 
 /// Set where the test runs in a network namespace of its own.
@@ -127,7 +134,7 @@ fn messages_say_what_texts_say() {
     for round in 0..24 {
         let history = cases::any_history().new_tree(&mut runner).expect("a history").current();
         let family = if round % 2 == 0 { Family::Ip } else { Family::Ip6 };
-        let mut table = Table::new(family, cases::settings());
+        let mut table = Table::new(family, settings(round));
         nft(&["flush", "ruleset"]);
         send(&table.whole().load());
         let mut texts = vec![table.whole().load()];

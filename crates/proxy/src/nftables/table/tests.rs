@@ -84,16 +84,18 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_history_ends_as_a_fresh_load(history in cases::any_history(), v6 in any::<bool>()) {
+    fn any_history_ends_as_a_fresh_load(
+        history in cases::any_history(), settings in cases::any_settings(), v6 in any::<bool>()
+    ) {
         let family = if v6 { Family::Ip6 } else { Family::Ip };
-        let mut table = Table::new(family, cases::settings());
+        let mut table = Table::new(family, settings.clone());
         let mut kernel = table.whole();
         for step in history {
             let before = table.inverse(&step);
             let text = table.change(&step).text();
             carry_out(&mut kernel, &text).map_err(TestCaseError::fail)?;
             let services = table.services().iter().map(|(key, rules)| (key.clone(), Some(rules.clone())));
-            let fresh = Table::with(family, cases::settings(), services).whole();
+            let fresh = Table::with(family, settings.clone(), services).whole();
             prop_assert_eq!(&kernel, &fresh);
             is_whole(&kernel).map_err(TestCaseError::fail)?;
             // There and back again.
