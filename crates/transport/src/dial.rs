@@ -18,11 +18,12 @@ use rustls::ClientConfig;
 use rustls::client::Resumption;
 use rustls::pki_types::ServerName;
 use stdx::{ClockExt, SharedClock};
-use tokio::io::{AsyncRead, AsyncWrite, BufReader, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use crate::ahead::Ahead;
 use crate::files::FileIdentity;
 use crate::serve::keep_alive;
 use crate::time::HyperTimer;
@@ -43,8 +44,6 @@ pub struct Target {
 const IDLE_PER_HOST: usize = 8;
 /// How long a connection at rest is kept.
 const IDLE: Duration = Duration::from_secs(90);
-/// Read from the socket at once: TLS by itself asks for 4 KiB, which makes a long list many system calls.
-const AT_ONCE: usize = 64 * 1024;
 /// How long connecting and the TLS handshake may take together.
 const CONNECT: Duration = Duration::from_secs(10);
 
@@ -185,7 +184,7 @@ impl tower_service::Service<Uri> for Connector {
             let connect = async {
                 let stream = TcpStream::connect(&*address).await?;
                 keep_alive(&stream)?;
-                TlsConnector::from(tls).connect(name, BufReader::with_capacity(AT_ONCE, stream)).await
+                TlsConnector::from(tls).connect(name, Ahead::new(stream)).await
             };
             let late =
                 || std::io::Error::new(std::io::ErrorKind::TimedOut, format!("dialling {address} took too long"));
@@ -196,7 +195,7 @@ impl tower_service::Service<Uri> for Connector {
 }
 
 /// A TLS stream that tells hyper whether HTTP/2 was agreed on.
-struct Stream(TlsStream<BufReader<TcpStream>>);
+struct Stream(TlsStream<Ahead<TcpStream>>);
 
 impl Connection for Stream {
     fn connected(&self) -> Connected {

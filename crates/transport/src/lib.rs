@@ -19,6 +19,8 @@
 //!   a_stream_that_is_open_keeps_its_connection]
 //! * What a connection says in one turn leaves in one write, in order. [src/gather.rs:
 //!   a_turn_leaves_in_one_write; src/gather.rs: what_the_other_end_has_no_room_for_waits_and_comes_in_order]
+//! * What comes is read in few turns where much comes, and nothing is held for what is silent. [src/ahead.rs:
+//!   much_is_read_in_few_turns_and_nothing_is_held_for_what_is_silent]
 //! * A stream that nobody says anything on, or of which one end is gone, ends. [src/splice.rs:
 //!   what_is_silent_is_ended; src/websocket/both_ways.rs: a_client_that_is_gone_is_found_out]
 //! * An answer that nobody reads is dropped with all that it holds. [tests/idle.rs:
@@ -32,6 +34,7 @@ use bytes::Bytes;
 use http_body::Body as _;
 use http_body_util::BodyExt;
 
+mod ahead;
 pub mod channels;
 pub mod debug;
 pub mod dial;

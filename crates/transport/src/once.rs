@@ -22,6 +22,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
+use crate::ahead::Ahead;
 use crate::dial::chain;
 use crate::serve::keep_alive;
 use crate::splice::{self, Patience};
@@ -79,7 +80,7 @@ pub async fn connect(
         let mut config = config.clone();
         // What is not HTTP/1.1 cannot be upgraded.
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await;
+        let stream = TlsConnector::from(Arc::new(config)).connect(name, Ahead::new(stream)).await;
         Ok(Box::new(stream.map_err(|error| Error::Connect(chain(&error)))?) as Box<dyn Io>)
     };
     clock
@@ -89,7 +90,7 @@ pub async fn connect(
 }
 
 /// What went wrong in the words that people know from Go's programs.
-fn go(error: &io::Error) -> String {
+pub fn go(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => "connect: connection refused".to_owned(),
         io::ErrorKind::HostUnreachable => "connect: no route to host".to_owned(),

@@ -17,6 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::ahead::Ahead;
 use crate::gather::gather;
 use crate::leftover::Leftover;
 use crate::time::HyperTimer;
@@ -179,7 +180,7 @@ impl Connection {
             let peer = Peer { address, certificates: Arc::new([]) };
             return self.speak(stream, peer).await;
         };
-        let handshake = self.clock.timeout(self.limits.handshake, acceptor.accept(stream));
+        let handshake = self.clock.timeout(self.limits.handshake, acceptor.accept(Ahead::new(stream)));
         let stream = match handshake.await {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => return tracing::debug!(%address, %error, "TLS handshake failed"),

@@ -2,11 +2,13 @@
 //! long.
 
 use std::io;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use stdx::{ClockExt, SharedClock};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::sync::Notify;
 
 /// Room for one direction while little is said, and while much is: thousands of sessions say nothing.
@@ -95,9 +97,9 @@ async fn carry(
     over: &Notify,
 ) -> io::Result<io::Result<()>> {
     let mut buffer = vec![0; LITTLE];
-    let mut taken = Ok(());
+    let (mut taken, mut broken) = (Ok(()), None);
     loop {
-        let read = match from.read(&mut buffer).await {
+        let read = match fill(&mut from, &mut buffer, &mut broken).await {
             Ok(read @ 1..) => read,
             ended => {
                 over.notify_one();
@@ -128,12 +130,44 @@ async fn carry(
     }
 }
 
+/// Reads what is there, at least something: TLS gives no more than a record at a time, and each write costs. What
+/// breaks after something was read is kept in `broken`, and told next time.
+async fn fill(
+    from: &mut (impl AsyncRead + Unpin),
+    buffer: &mut [u8],
+    broken: &mut Option<io::Error>,
+) -> io::Result<usize> {
+    if let Some(error) = broken.take() {
+        return Err(error);
+    }
+    let mut read = ReadBuf::new(buffer);
+    std::future::poll_fn(|cx| {
+        loop {
+            let before = read.filled().len();
+            if read.remaining() == 0 {
+                return Poll::Ready(Ok(before));
+            }
+            match Pin::new(&mut *from).poll_read(cx, &mut read) {
+                Poll::Ready(Ok(())) if read.filled().len() > before => {}
+                Poll::Ready(Err(error)) if before == 0 => return Poll::Ready(Err(error)),
+                Poll::Ready(ended) => {
+                    *broken = ended.err();
+                    return Poll::Ready(Ok(before));
+                }
+                Poll::Pending if before == 0 => return Poll::Pending,
+                Poll::Pending => return Poll::Ready(Ok(before)),
+            }
+        }
+    })
+    .await
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::sync::Arc;
     use stdx::clock::ManualClock;
-    use tokio::io::{DuplexStream, duplex};
+    use tokio::io::{AsyncReadExt, DuplexStream, duplex};
 
     fn spliced() -> (DuplexStream, DuplexStream, ManualClock, tokio::task::JoinHandle<io::Result<()>>) {
         spliced_with(Patience::default())

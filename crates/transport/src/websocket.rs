@@ -25,8 +25,10 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 
-use crate::Response;
+use crate::dial::chain;
+use crate::once::Io;
 use crate::serve::Place;
+use crate::{Error, Response};
 
 /// What a client may say; nothing of it is needed.
 const HEARD: usize = 64 * 1024;
@@ -81,6 +83,16 @@ impl Takeover {
             kept.keep(Box::new(place.clone()));
         }
         Some(Self { connection, kept })
+    }
+
+    /// The connection itself, for what is no WebSocket, once the request is answered with 101. It counts among the
+    /// server's as long as this is held.
+    ///
+    /// # Errors
+    /// When it broke before.
+    pub async fn io(&self) -> Result<Box<dyn Io>, Error> {
+        let connection = self.connection.clone().await.map_err(|error| Error::Broken(chain(&error)))?;
+        Ok(Box::new(TokioIo::new(connection)))
     }
 
     /// The connection, once the request is answered with 101.

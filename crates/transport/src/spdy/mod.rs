@@ -19,6 +19,8 @@
 //!   [frame.rs: what_is_written_is_read_again_whatever_the_cuts]
 //! * Who hears writes nothing: a peer that takes nothing is heard all the same, and is owed no more than a
 //!   bound. [session.rs: who_is_not_taken_from_hears_all_the_same]
+//! * Of a stream that has ended both ways nothing is kept, so that a connection may have any number of them one
+//!   after the other. [session.rs: of_a_stream_that_has_ended_both_ways_nothing_is_kept]
 
 mod dictionary;
 pub mod frame;

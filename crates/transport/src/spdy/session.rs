@@ -34,6 +34,8 @@ const ROOM: u32 = WIDEST - 64 * 1024;
 /// Room to read into while little is said, and while much is: thousands of sessions say nothing.
 const LITTLE: usize = 2 * 1024;
 const MUCH: usize = PIECE;
+/// Data is sent in frames of at most this: four records of TLS.
+const SENT: usize = 64 * 1024;
 /// What was taken of a window before it is opened again.
 const AGAIN: u32 = 0x4000_0000;
 /// Answers that wait for a peer that takes nothing; one that asks for more is not listened to any longer.
@@ -90,7 +92,21 @@ struct Windows {
     kept: bool,
     initial: i64,
     connection: i64,
-    streams: BTreeMap<Id, i64>,
+    streams: BTreeMap<Id, Stream>,
+}
+
+/// A stream that has not ended both ways.
+struct Stream {
+    /// What the peer takes of it.
+    window: i64,
+    /// The directions that have ended: the peer's, and ours.
+    ended: [bool; 2],
+}
+
+impl Stream {
+    fn new(window: i64) -> Self {
+        Self { window, ended: [false; 2] }
+    }
 }
 
 struct Out {
@@ -98,12 +114,15 @@ struct Out {
     encoder: Encoder,
     buffer: Vec<u8>,
     next: Id,
+    owed: Arc<Lock<Owed>>,
 }
 
 impl Out {
+    /// Writes what is owed, and then this: who was promised an answer hears it before what follows from it.
     async fn write(&mut self, frames: &[Frame]) -> Result<(), Error> {
         self.buffer.clear();
-        for frame in frames {
+        let owed = std::mem::take(&mut self.owed.lock().frames);
+        for frame in owed.iter().chain(frames) {
             self.encoder.write(frame, &mut self.buffer)?;
         }
         self.io.write_all(&self.buffer).await?;
@@ -135,7 +154,7 @@ impl Writer {
                 return Err(Error::Full);
             }
             let initial = windows.initial;
-            windows.streams.insert(id, initial);
+            windows.streams.insert(id, Stream::new(initial));
         }
         let open = Frame::Open { id, headers, fin: false, one_way: false };
         out.write(&[open, Frame::Window { id, more: ROOM }]).await?;
@@ -158,7 +177,7 @@ impl Writer {
     /// When the connection is broken.
     pub async fn data(&self, id: Id, mut bytes: Bytes) -> Result<(), Error> {
         while !bytes.is_empty() {
-            let size = self.room(id, bytes.len().min(PIECE)).await;
+            let size = self.room(id, bytes.len().min(SENT)).await;
             let piece = Frame::Data { id, bytes: bytes.split_to(size), fin: false };
             self.out.lock().await.write(&[piece]).await?;
         }
@@ -170,6 +189,7 @@ impl Writer {
     /// # Errors
     /// When the connection is broken.
     pub async fn finish(&self, id: Id) -> Result<(), Error> {
+        self.ended(id, true);
         self.out.lock().await.write(&[Frame::Data { id, bytes: Bytes::new(), fin: true }]).await
     }
 
@@ -180,6 +200,17 @@ impl Writer {
     pub async fn reset(&self, id: Id) -> Result<(), Error> {
         self.forget(id);
         self.out.lock().await.write(&[Frame::Reset { id, status: CANCEL }]).await
+    }
+
+    /// Asks whether the peer is there: what is written to nobody fails sooner or later.
+    ///
+    /// # Errors
+    /// When the connection is broken.
+    pub async fn ask(&self) -> Result<(), Error> {
+        let mut out = self.out.lock().await;
+        // Of the parity of our streams, as the protocol wants it; who answers which is of no interest.
+        let id = out.next;
+        out.write(&[Frame::Ping { id }]).await
     }
 
     /// Says farewell: no more streams, no more data.
@@ -200,17 +231,27 @@ impl Writer {
             let opened = self.opened.notified();
             {
                 let mut windows = self.windows.lock();
-                let stream = windows.streams.get(&id).copied().unwrap_or(i64::MAX);
+                let stream = windows.streams.get(&id).map_or(i64::MAX, |stream| stream.window);
                 let free = if windows.kept { stream.min(windows.connection).min(wanted) } else { wanted };
                 if free > 0 {
                     windows.connection = windows.connection.saturating_sub(free);
                     if let Some(stream) = windows.streams.get_mut(&id) {
-                        *stream = stream.saturating_sub(free);
+                        stream.window = stream.window.saturating_sub(free);
                     }
                     return usize::try_from(free).unwrap_or(1);
                 }
             }
             opened.await;
+        }
+    }
+
+    /// One direction of a stream has ended, ours or the peer's; when both have nothing is kept of it.
+    fn ended(&self, id: Id, ours: bool) {
+        let mut windows = self.windows.lock();
+        let Some(stream) = windows.streams.get_mut(&id) else { return };
+        stream.ended[usize::from(ours)] = true;
+        if stream.ended == [true; 2] {
+            windows.streams.remove(&id);
         }
     }
 
@@ -224,7 +265,10 @@ impl Writer {
     fn opened(&self, id: Id, more: u32) {
         let mut windows = self.windows.lock();
         windows.kept = true;
-        let of = if id == 0 { Some(&mut windows.connection) } else { windows.streams.get_mut(&id) };
+        let of = match id {
+            0 => Some(&mut windows.connection),
+            id => windows.streams.get_mut(&id).map(|stream| &mut stream.window),
+        };
         if let Some(window) = of {
             *window = window.saturating_add(i64::from(more));
         }
@@ -239,7 +283,7 @@ impl Writer {
         windows.initial = i64::from(window);
         windows.kept = true;
         for stream in windows.streams.values_mut() {
-            *stream = stream.saturating_add(more);
+            stream.window = stream.window.saturating_add(more);
         }
         drop(windows);
         self.opened.notify_waiters();
@@ -259,15 +303,15 @@ struct Owed {
 async fn pay(owed: Arc<Lock<Owed>>, out: Arc<Mutex<Out>>) {
     let mut out = out.lock().await;
     loop {
-        let frames = {
+        {
             let mut owed = owed.lock();
             owed.paid = !owed.frames.is_empty();
-            std::mem::take(&mut owed.frames)
-        };
-        if frames.is_empty() {
-            return;
+            // Whoever wrote meanwhile has paid.
+            if !owed.paid {
+                return;
+            }
         }
-        if let Err(error) = out.write(&frames).await {
+        if let Err(error) = out.write(&[]).await {
             // Whoever hears or writes next is told.
             return tracing::debug!(%error, "a peer takes no answers any more");
         }
@@ -308,13 +352,13 @@ impl Reader {
     /// When it is broken, or the peer does not speak SPDY.
     pub async fn next(&mut self) -> Result<Option<Event>, Error> {
         if let Some(event) = self.later.take() {
-            return Ok(Some(event));
+            return Ok(Some(self.told(event)));
         }
         loop {
             match self.decoder.next(&mut self.input)? {
                 Some(frame) => {
                     if let Some(event) = self.hear(frame)? {
-                        return Ok(Some(event));
+                        return Ok(Some(self.told(event)));
                     }
                 }
                 None => {
@@ -336,6 +380,33 @@ impl Reader {
         }
     }
 
+    /// Takes a stream that the peer began, without waiting for a peer that takes nothing: the reply goes before
+    /// whatever else is said after this.
+    ///
+    /// # Errors
+    /// When the peer is owed too much.
+    pub fn accept(&mut self, id: Id) -> Result<(), Error> {
+        self.owe(Frame::Reply { id, headers: Headers::new(), fin: false })?;
+        self.owe(Frame::Window { id, more: ROOM })
+    }
+
+    /// Does not take a stream that the peer began, or gives one up, in the same way.
+    ///
+    /// # Errors
+    /// When the peer is owed too much.
+    pub fn refuse(&mut self, id: Id) -> Result<(), Error> {
+        self.taken_of.remove(&id);
+        self.writer.forget(id);
+        self.owe(Frame::Reset { id, status: CANCEL })
+    }
+
+    fn told(&self, event: Event) -> Event {
+        if let Event::Finished { id } = event {
+            self.writer.ended(id, false);
+        }
+        event
+    }
+
     fn hear(&mut self, frame: Frame) -> Result<Option<Event>, Error> {
         Ok(match frame {
             Frame::Open { id, headers, fin, .. } => {
@@ -345,7 +416,7 @@ impl Reader {
                         return Err(Error::Full);
                     }
                     let initial = windows.initial;
-                    windows.streams.insert(id, initial);
+                    windows.streams.insert(id, Stream::new(initial));
                 }
                 self.later = fin.then_some(Event::Finished { id });
                 Some(Event::Opened { id, headers })
@@ -441,7 +512,8 @@ pub enum Side {
 pub async fn begin(io: Box<dyn Io>, side: Side) -> Result<(Reader, Writer), Error> {
     let (read, write) = tokio::io::split(io);
     let next = if side == Side::Client { 1 } else { 2 };
-    let out = Out { io: write, encoder: Encoder::default(), buffer: Vec::new(), next };
+    let owed = Arc::<Lock<Owed>>::default();
+    let out = Out { io: write, encoder: Encoder::default(), buffer: Vec::new(), next, owed: owed.clone() };
     let windows = Windows { kept: false, initial: WINDOW, connection: WINDOW, streams: BTreeMap::new() };
     let writer =
         Writer { out: Arc::new(Mutex::new(out)), windows: Arc::new(Lock::new(windows)), opened: Arc::default() };
@@ -457,7 +529,7 @@ pub async fn begin(io: Box<dyn Io>, side: Side) -> Result<(Reader, Writer), Erro
         later: None,
         taken: 0,
         taken_of: BTreeMap::new(),
-        owed: Arc::default(),
+        owed,
         paying: None,
     };
     Ok((reader, writer))
@@ -524,6 +596,49 @@ mod tests {
         said.close().await.expect("closed");
         assert_eq!(hears.next().await.expect("whole"), Some(Event::Going));
         assert_eq!(hears.next().await.expect("whole"), None);
+    }
+
+    #[tokio::test]
+    async fn of_a_stream_that_has_ended_both_ways_nothing_is_kept() {
+        let ((mut hears, says), (mut heard, said)) = pair().await;
+        // Far more than there may be at once.
+        let client = async {
+            for _ in 0..2 * STREAMS {
+                let id = says.open(stdin()).await.expect("opened");
+                assert_eq!(hears.next().await.expect("whole"), Some(Event::Replied { id }));
+                says.finish(id).await.expect("sent");
+                match hears.next().await.expect("whole") {
+                    Some(Event::Finished { id: ended } | Event::Reset { id: ended, .. }) => assert_eq!(ended, id),
+                    other => panic!("{other:?}"),
+                }
+            }
+            says.close().await.expect("closed");
+        };
+        let server = async {
+            while let Some(event) = heard.next().await.expect("whole") {
+                match event {
+                    Event::Opened { id, .. } => heard.accept(id).expect("owed"),
+                    Event::Finished { id } if id % 4 == 1 => said.finish(id).await.expect("sent"),
+                    Event::Finished { id } => heard.refuse(id).expect("owed"),
+                    _ => {}
+                }
+            }
+        };
+        tokio::join!(client, server);
+        assert!(says.windows.lock().streams.is_empty() && said.windows.lock().streams.is_empty());
+        assert!(heard.taken_of.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_reply_goes_before_what_follows_it() {
+        let ((mut hears, says), (mut heard, said)) = pair().await;
+        let id = says.open(stdin()).await.expect("opened");
+        assert!(matches!(heard.next().await, Ok(Some(Event::Opened { .. }))));
+        heard.accept(id).expect("owed");
+        // Nobody was given the time to pay.
+        said.data(id, Bytes::from_static(b"x")).await.expect("sent");
+        assert_eq!(hears.next().await.expect("whole"), Some(Event::Replied { id }));
+        assert_eq!(hears.next().await.expect("whole"), Some(Event::Data { id, bytes: Bytes::from_static(b"x") }));
     }
 
     #[tokio::test]

@@ -26,7 +26,7 @@ use crate::once::Io;
 /// file in one.
 pub const LONGEST: usize = 32 << 20;
 /// Read at once.
-const AT_ONCE: usize = 8 * 1024;
+const AT_ONCE: usize = 4 * 1024;
 /// How often a client that says nothing is asked whether it is still there; one that has not answered by the
 /// next time is gone.
 const ASK: Duration = Duration::from_secs(30);
