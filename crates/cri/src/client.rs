@@ -144,6 +144,12 @@ impl Client {
         reply.status.ok_or_else(|| Error::NotFound(format!("sandbox {id:?} has no status")))
     }
 
+    /// The same with what this runtime tells beside it, by its own names.
+    pub async fn pod_sandbox_status_in_full(&self, id: &str) -> Result<v1::PodSandboxStatusResponse> {
+        let request = v1::PodSandboxStatusRequest { pod_sandbox_id: id.into(), verbose: true };
+        self.within(self.limits.short, self.runtime.clone().pod_sandbox_status(request)).await
+    }
+
     /// The sandboxes that match.
     pub async fn list_pod_sandbox(&self, filter: Option<v1::PodSandboxFilter>) -> Result<Vec<v1::PodSandbox>> {
         let request = v1::ListPodSandboxRequest { filter };

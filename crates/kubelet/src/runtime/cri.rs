@@ -16,8 +16,8 @@ use tokio::sync::mpsc;
 use super::labels;
 use super::view::Views;
 use super::{
-    Container, ContainerState, Error, Features, Handler, Happened, Health, Hint, Image, Layer, Output, PodState,
-    Result, Runtime, Sandbox, Summary, ViewMount,
+    Container, ContainerState, Error, Features, Handler, Happened, Health, Hint, Image, Layer, Network, Output,
+    PodState, Result, Runtime, Sandbox, Summary, ViewMount,
 };
 use crate::cgroup::Driver;
 use crate::container::signal::Signal;
@@ -468,6 +468,13 @@ impl Runtime for CriRuntime {
 
     async fn port_forward(&self, sandbox: &str, ports: Vec<i32>) -> Result<String> {
         self.client.port_forward(sandbox, ports).await
+    }
+
+    async fn network(&self, sandbox: &str) -> Result<Option<Network>> {
+        let reply = self.client.pod_sandbox_status_in_full(sandbox).await?;
+        let options = reply.status.and_then(|s| s.linux).and_then(|l| l.namespaces).and_then(|n| n.options);
+        let on_node = options.is_some_and(|o| o.network() == v1::NamespaceMode::Node);
+        Ok(Network::shown(on_node, reply.info.get("info").map_or("", String::as_str)))
     }
 
     async fn reopen_log(&self, id: &str) -> Result<()> {

@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 
 use super::{
-    Container, ContainerState, Error, Happened, Health, Hint, Image, Output, PodState, Result, Runtime, Sandbox,
-    Summary,
+    Container, ContainerState, Error, Happened, Health, Hint, Image, Network, Output, PodState, Result, Runtime,
+    Sandbox, Summary,
 };
 use super::{labels, labels as l};
 
@@ -78,6 +78,8 @@ struct World {
     targets: BTreeMap<String, String>,
     /// Where streams are served.
     streams: String,
+    /// The network that sandboxes are shown in.
+    network: Option<Network>,
 }
 
 /// The runtime. Clones are the same one.
@@ -192,6 +194,11 @@ impl Fake {
     /// Streams are served at this URL.
     pub fn serve_streams(&self, url: &str) {
         self.world.lock().streams = url.to_owned();
+    }
+
+    /// Shows sandboxes in this network.
+    pub fn show_network(&self, network: Network) {
+        self.world.lock().network = Some(network);
     }
 
     /// Calls so far, as text, and forgets them.
@@ -473,6 +480,10 @@ impl Runtime for Fake {
 
     async fn port_forward(&self, sandbox: &str, ports: Vec<i32>) -> Result<String> {
         self.call("port_forward", &format!("{sandbox} {ports:?}")).map(|world| world.streams.clone())
+    }
+
+    async fn network(&self, _: &str) -> Result<Option<Network>> {
+        Ok(self.world.lock().network.clone())
     }
 
     async fn reopen_log(&self, id: &str) -> Result<()> {

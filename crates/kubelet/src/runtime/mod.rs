@@ -6,6 +6,7 @@ pub mod cri;
 #[cfg(test)]
 pub mod fake;
 pub mod labels;
+pub mod network;
 pub mod view;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,6 +21,7 @@ use crate::cgroup::Driver;
 use crate::stats::disk::Used;
 
 pub use ::cri::{Error, Result};
+pub use network::Network;
 
 /// Where a container stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -298,6 +300,11 @@ pub trait Runtime: Send + Sync + 'static {
     /// Where connections to a sandbox's ports are served; ports are named by clients that cannot do so
     /// themselves.
     async fn port_forward(&self, sandbox: &str, ports: Vec<i32>) -> Result<String>;
+    /// The network of a sandbox, where its processes share it with whoever enters it. `None` where the runtime does
+    /// not tell, or only it can reach them.
+    async fn network(&self, _sandbox: &str) -> Result<Option<Network>> {
+        Ok(None)
+    }
     /// Makes the runtime open the container's log anew.
     async fn reopen_log(&self, id: &str) -> Result<()>;
 

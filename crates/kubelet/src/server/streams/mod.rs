@@ -2,10 +2,14 @@
 //! serves them on a place of its own, which it names when it is asked for one; this is the way there.
 //!
 //! ```text
-//!  SPDY/3.1                         ═══ bytes as they are ═══════════► runtime (SPDY)
-//!  WebSocket channel.k8s.io … v5    ─── exec.rs: messages ◄► streams ► runtime (SPDY)
-//!  WebSocket SPDY/3.1+portforward…  ─── tunnel.rs: messages ◄► bytes ► runtime (SPDY)
-//!  WebSocket v4 of port-forward     ═══ bytes as they are ═══════════► runtime (WebSocket)
+//!  exec, attach
+//!    SPDY/3.1                         ═══ bytes as they are ═══════════► runtime (SPDY)
+//!    WebSocket channel.k8s.io … v5    ─── exec.rs: messages ◄► streams ► runtime (SPDY)
+//!  port-forward
+//!    SPDY/3.1                         ─── forward: streams ◄► sockets ─► in the pod's network
+//!    WebSocket SPDY/3.1+portforward…  ─── tunnel.rs: messages ◄► bytes ─► forward, as above
+//!    WebSocket v4                     ═══ bytes as they are ═══════════► runtime (WebSocket)
+//!  port-forward where the pod's network cannot be entered: SPDY's bytes as they are ► runtime (SPDY)
 //! ```
 //!
 //! A runtime's WebSocket cannot end one direction alone, so it is spoken to in SPDY wherever a client can.
@@ -20,6 +24,7 @@
 //!   when_one_end_is_gone_so_is_the_other]
 
 mod exec;
+mod forward;
 mod options;
 pub mod run;
 mod runtime;
@@ -191,6 +196,11 @@ async fn open(server: &Server, request: &Parts, verb: Verb, whose: &Whose) -> Re
         Spoken::Tunnel => Some(websocket::accept(&takeover, &request.headers, Protocols::Of(&[TUNNEL]))?),
     };
     let view = find(server, whose)?;
+    if verb == Verb::PortForward && !(spoken == Spoken::AsIs && websocket::is_asked(&request.headers)) {
+        if let Some(to) = reached(server, &view).await? {
+            return forwarded(server, request, takeover, accepted.map(|(response, _)| response), to);
+        }
+    }
     let url = match verb {
         Verb::Exec => {
             let command = query.into_iter().filter(|(key, _)| key == "command").map(|(_, word)| word);
@@ -202,12 +212,7 @@ async fn open(server: &Server, request: &Parts, verb: Verb, whose: &Whose) -> Re
             let tty = view.pod.container(&whose.container).is_some_and(|c| c.tty == Some(true));
             server.runtime.attach_stream(options.attach(&id, tty)).await?
         }
-        Verb::PortForward => {
-            let sandbox = view.seen.sandboxes.iter().find(|s| s.ready).ok_or_else(|| {
-                Refused::internal(format!("failed to find sandboxID for pod {}", view.pod.full_name()))
-            })?;
-            server.runtime.port_forward(&sandbox.id, ports).await?
-        }
+        Verb::PortForward => server.runtime.port_forward(sandbox(&view)?, ports).await?,
     };
     let (response, protocol) = match accepted {
         None => return pass_on(server, request, takeover, &url).await,
@@ -239,6 +244,85 @@ fn find(server: &Server, whose: &Whose) -> Result<View, Refused> {
         return Err(Refused::new(StatusCode::NOT_FOUND, "pod not found"));
     }
     Ok(view)
+}
+
+/// The id of the sandbox that the pod runs in.
+fn sandbox(view: &View) -> Result<&str, Refused> {
+    let ready = view.seen.sandboxes.iter().find(|sandbox| sandbox.ready);
+    let missing = || Refused::internal(format!("failed to find sandboxID for pod {}", view.pod.full_name()));
+    Ok(ready.ok_or_else(missing)?.id.as_str())
+}
+
+/// The pod's network, where connections can be made in it from here.
+async fn reached(server: &Server, view: &View) -> Result<Option<forward::To>, Refused> {
+    let network = match server.runtime.network(sandbox(view)?).await {
+        Ok(network) => network,
+        Err(error) if error.is_not_found() => return Err(error.into()),
+        Err(error) => {
+            tracing::debug!(%error, "the runtime does not tell of a pod's network");
+            None
+        }
+    };
+    match network {
+        Some(network) if forward::reaches(&network).await => {
+            Ok(Some(forward::To { network, pod: view.pod.full_name(), uid: view.pod.uid.clone() }))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Serves the client's connections to the pod's ports; `accepted` is the answer to a WebSocket.
+fn forwarded(
+    server: &Server,
+    request: &Parts,
+    takeover: Takeover,
+    accepted: Option<Response>,
+    to: forward::To,
+) -> Result<Response, Refused> {
+    let (idle, clock) = (server.stream_idle, server.clock.clone());
+    let Some(response) = accepted else {
+        let response = spdy_accepted(&request.headers)?;
+        server.stage.run(async move {
+            match takeover.io().await {
+                Ok(io) => forward::serve(io, to, idle, clock).await,
+                Err(error) => tracing::debug!(%error, "a connection was not handed over"),
+            }
+        });
+        return Ok(response);
+    };
+    server.stage.run(async move {
+        let (near, far) = tokio::io::duplex(TUNNELLED);
+        let carrying = tunnel::carry(takeover, Box::new(near), idle, clock.clone());
+        tokio::join!(carrying, forward::serve(Box::new(far), to, idle, clock));
+    });
+    Ok(response)
+}
+
+/// What a tunnel holds each way.
+const TUNNELLED: usize = 64 * 1024;
+
+/// The answer to a client that wants to speak SPDY of port-forward, if that is what it wants.
+fn spdy_accepted(headers: &http::HeaderMap) -> Result<Response, Refused> {
+    let lines = headers.get_all(runtime::VERSION).iter().filter_map(|line| line.to_str().ok());
+    let offered: Vec<&str> = lines.flat_map(|line| line.split(',')).map(str::trim).filter(|p| !p.is_empty()).collect();
+    if offered.is_empty() {
+        return Err(Refused::bad(format!("unable to upgrade: {} is required", runtime::VERSION)));
+    }
+    if !offered.contains(&forward::PROTOCOL) {
+        let why = format!(
+            "unable to upgrade: unable to negotiate protocol: client supports [{}], server accepts [{}]",
+            offered.join(" "),
+            forward::PROTOCOL
+        );
+        return Err(Refused::new(StatusCode::FORBIDDEN, why));
+    }
+    let mut response = Response::new(transport::empty());
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    let answer = response.headers_mut();
+    answer.insert(http::header::CONNECTION, HeaderValue::from_static("Upgrade"));
+    answer.insert(http::header::UPGRADE, HeaderValue::from_static("SPDY/3.1"));
+    answer.insert(runtime::VERSION, HeaderValue::from_static(forward::PROTOCOL));
+    Ok(response)
 }
 
 /// The running container that is meant.

@@ -14,7 +14,8 @@ use super::Refused;
 const ANSWER: Duration = Duration::from_secs(30);
 /// How much of a refusal is read.
 const MAX_REFUSAL: usize = 2048;
-const VERSION: HeaderName = HeaderName::from_static("x-stream-protocol-version");
+/// Which protocols are spoken on the streams.
+pub const VERSION: HeaderName = HeaderName::from_static("x-stream-protocol-version");
 
 /// How the runtime is asked.
 pub struct Asked {

@@ -301,6 +301,79 @@ async fn spdy_in_a_websocket_is_unwrapped() {
     world.over().await;
 }
 
+/// Asks a server of this host for what it says, in a session of port-forward.
+async fn forwarded(io: Box<dyn transport::once::Io>, port: u16) -> String {
+    let (mut reader, writer) = begin(io, Side::Client).await.expect("begun");
+    let headers = |kind: &str| {
+        let pairs = [("streamtype", kind.to_owned()), ("port", port.to_string()), ("requestid", "0".to_owned())];
+        pairs.map(|(name, value)| (name.to_owned(), value)).to_vec()
+    };
+    writer.open(headers("error")).await.expect("opened");
+    let data = writer.open(headers("data")).await.expect("opened");
+    let mut said = String::new();
+    loop {
+        match reader.next().await.expect("whole").expect("more") {
+            Event::Data { id, bytes } if id == data => said.push_str(&String::from_utf8_lossy(&bytes)),
+            Event::Finished { id } if id == data => break said,
+            _ => {}
+        }
+    }
+}
+
+const FORWARD: &str = "/portForward/ns/p";
+const FORWARD_SPDY: &str =
+    "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: x, portforward.k8s.io\r\n";
+
+#[tokio::test]
+async fn a_port_is_reached_in_the_pods_own_network_without_the_runtime() {
+    let world = world("/portforward/token").await;
+    world.bench.runtime.show_network(crate::runtime::Network::Node);
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+    let port = listener.local_addr().expect("an address").port();
+    tokio::spawn(async move {
+        while let Ok((mut io, _)) = listener.accept().await {
+            io.write_all(b"hello").await.ok();
+        }
+    });
+    let (answer, io) = world.raw("POST", FORWARD, FORWARD_SPDY).await;
+    let answer = answer.to_lowercase();
+    assert!(answer.starts_with("http/1.1 101 ") && answer.contains("x-stream-protocol-version: portforward.k8s.io"));
+    assert_eq!(forwarded(Box::new(io), port).await, "hello");
+    // The same in a WebSocket.
+    let mut socket = world.socket(FORWARD, "SPDY/3.1+portforward.k8s.io").await;
+    let (near, far) = tokio::io::duplex(1 << 16);
+    let carrying = tokio::spawn(async move {
+        let (mut read, mut write) = tokio::io::split(far);
+        let mut piece = [0; 1000];
+        loop {
+            tokio::select! {
+                size = read.read(&mut piece) => match size {
+                    Ok(size @ 1..) => socket.send(Message::binary(piece[..size].to_vec())).await.expect("sent"),
+                    _ => break,
+                },
+                message = socket.next() => match message {
+                    Some(Ok(Message::Binary(bytes))) => write.write_all(&bytes).await.expect("written"),
+                    Some(Ok(_)) => {}
+                    _ => break,
+                },
+            }
+        }
+    });
+    assert_eq!(forwarded(Box::new(near), port).await, "hello");
+    carrying.await.expect("ran");
+    assert_eq!(world.bench.runtime.take_log(), [""; 0]);
+    for (protocol, code) in [("", 400), ("X-Stream-Protocol-Version: v4.channel.k8s.io\r\n", 403)] {
+        let headers = format!("Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n{protocol}");
+        let (answer, _) = world.raw("POST", FORWARD, &headers).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {code} ")), "{answer}");
+    }
+    // A namespace that cannot be entered from here is left to the runtime.
+    world.bench.runtime.show_network(crate::runtime::Network::Namespace("/nowhere".into()));
+    let (answer, _) = world.raw("POST", FORWARD, FORWARD_SPDY).await;
+    assert!(answer.starts_with("HTTP/1.1 101 "), "{answer}");
+    assert_eq!(world.bench.runtime.take_log(), ["port_forward sid []"]);
+}
+
 #[tokio::test]
 async fn what_is_no_stream_opens_nothing() {
     let mut world = world("/exec/token").await;
