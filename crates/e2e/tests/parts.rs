@@ -2,6 +2,8 @@
 
 #[path = "parts/metrics.rs"]
 mod metrics;
+#[path = "parts/profile.rs"]
+mod profile;
 #[path = "parts/streams.rs"]
 mod streams;
 
@@ -275,6 +277,8 @@ async fn the_api_server_runs_alone_beside_the_others() -> Result<()> {
 
         let server_url = format!("https://127.0.0.1:{PORT}");
         metrics::are_read_by_prometheus(&cluster, &server_url).await.context("metrics")?;
+
+        profile::names_functions(&cluster).await.context("a profile")?;
 
         let (busybox, nginx) = (registry.reference("busybox:1"), registry.reference("nginx:1"));
         let start_server = || api_server(&cluster, &certs);

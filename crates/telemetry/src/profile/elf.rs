@@ -1,4 +1,4 @@
-//! As much of a program's file as a stack is unwound by: where its tables of frames lie, and which build it is.
+//! As much of a program's file as a stack is unwound and named by: where its tables lie, and which build it is.
 //! Files are the host's own, and what is wrong in one is only not found.
 
 use std::fs::File;
@@ -17,6 +17,13 @@ pub struct Section {
     pub bytes: Vec<u8>,
 }
 
+/// The table of its functions and the names in it, by offset in the file and length.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Symbols {
+    pub table: (u64, u64),
+    pub strings: (u64, u64),
+}
+
 /// What is known of a file.
 #[derive(Clone, Debug, Default)]
 pub struct Elf {
@@ -26,11 +33,15 @@ pub struct Elf {
     pub eh_frame_hdr: Option<Section>,
     /// In hexadecimal; empty where there is none.
     pub build_id: String,
+    /// The table of all functions, else of those that other files may use.
+    pub symbols: Option<Symbols>,
+    /// It is of all: the file was not stripped.
+    pub named: bool,
     /// What is loaded: offset in the file, address, and length.
     pub loads: Vec<(u64, u64, u64)>,
 }
 
-fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<u64> {
+pub fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<u64> {
     let part = bytes.get(at..at.checked_add(N)?)?;
     Some(part.iter().rev().fold(0, |all, byte| all << 8 | u64::from(*byte)))
 }
@@ -71,6 +82,7 @@ impl Elf {
         let named = table.chunks_exact(64).nth(usize::try_from(names).ok()?)?;
         let (_, at, length) = place(named)?;
         let names = read(file, at, length)?;
+        let mut tables: [Option<(u64, u64)>; 4] = [None; 4];
         for section in table.chunks_exact(64) {
             let from = usize::try_from(number::<4>(section, 0)?).ok()?;
             let name = names.get(from..).and_then(|rest| rest.split(|byte| *byte == 0).next()).unwrap_or_default();
@@ -83,9 +95,18 @@ impl Elf {
                 b".eh_frame" => elf.eh_frame = whole(),
                 b".eh_frame_hdr" => elf.eh_frame_hdr = whole(),
                 b".note.gnu.build-id" => elf.build_id = whole().map(|note| build_id(&note.bytes)).unwrap_or_default(),
+                b".symtab" => tables[0] = Some((at, length)),
+                b".strtab" => tables[1] = Some((at, length)),
+                b".dynsym" => tables[2] = Some((at, length)),
+                b".dynstr" => tables[3] = Some((at, length)),
                 _ => {}
             }
         }
+        let [all, names, exported, exported_names] = tables;
+        let of = |table: Option<(u64, u64)>, strings| Some(Symbols { table: table?, strings: strings? });
+        elf.symbols = of(all, names);
+        elf.named = elf.symbols.is_some();
+        elf.symbols = elf.symbols.or_else(|| of(exported, exported_names));
         Some(elf)
     }
 

@@ -12,6 +12,8 @@ pub struct Profile {
     pub mapping: Vec<Mapping>,
     #[prost(message, repeated, tag = "4")]
     pub location: Vec<Location>,
+    #[prost(message, repeated, tag = "5")]
+    pub function: Vec<Function>,
     #[prost(string, repeated, tag = "6")]
     pub string_table: Vec<String>,
     #[prost(int64, tag = "9")]
@@ -59,10 +61,13 @@ pub struct Mapping {
     pub filename: i64,
     #[prost(int64, tag = "6")]
     pub build_id: i64,
+    /// Its functions have their names here already.
+    #[prost(bool, tag = "7")]
+    pub has_functions: bool,
 }
 
 /// A place in the code.
-#[derive(Clone, Copy, PartialEq, prost::Message)]
+#[derive(Clone, PartialEq, prost::Message)]
 pub struct Location {
     #[prost(uint64, tag = "1")]
     pub id: u64,
@@ -70,4 +75,26 @@ pub struct Location {
     pub mapping_id: u64,
     #[prost(uint64, tag = "3")]
     pub address: u64,
+    /// At most one: what was made part of its caller is not told apart.
+    #[prost(message, repeated, tag = "4")]
+    pub line: Vec<Line>,
+}
+
+/// A line of the source, of which only the function is told.
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub struct Line {
+    #[prost(uint64, tag = "1")]
+    pub function_id: u64,
+}
+
+/// A function.
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub struct Function {
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    #[prost(int64, tag = "2")]
+    pub name: i64,
+    /// The same, as long as it stands here as the compiler has written it: who shows it makes it readable.
+    #[prost(int64, tag = "3")]
+    pub system_name: i64,
 }

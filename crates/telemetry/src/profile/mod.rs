@@ -6,11 +6,12 @@
 //! ```
 //!
 //! Nothing of the process is interrupted for it: no signals are sent, and what is told of a thread the kernel
-//! writes down. As the program is shipped it has no names: the profile has addresses and the build they are of,
-//! and `go tool pprof PROGRAM PROFILE` names them by a program of the same build that has its names.
+//! writes down. Functions have their names where the program's file has them, or where what was stripped from it
+//! lies where debuggers look for it (`names.rs`); otherwise there are addresses, and the build they are of.
 
 mod elf;
 mod format;
+mod names;
 mod stacks;
 
 use std::collections::BTreeMap;
@@ -265,6 +266,14 @@ mod tests {
             let own = profile.mapping.iter().find(|m| (m.memory_start..m.memory_limit).contains(&here));
             let name = &profile.string_table[usize::try_from(own.expect("mapped").filename).expect("a place")];
             assert!(name.contains("telemetry"), "{name}");
+            // A test has not been stripped.
+            let text = |at: i64| &profile.string_table[usize::try_from(at).expect("a place")];
+            let function = |id: &u64| {
+                let line = profile.location.iter().find(|l| l.id == *id)?.line.first()?;
+                profile.function.iter().find(|f| f.id == line.function_id).map(|f| text(f.name).clone())
+            };
+            let names: Vec<String> = found.location_id.iter().filter_map(function).collect();
+            assert!(names.iter().take(4).any(|name| name.contains("busy")), "{names:?}");
             stop.store(true, Ordering::Relaxed);
             break;
         }

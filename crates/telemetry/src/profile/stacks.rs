@@ -6,17 +6,21 @@ use std::fs::File;
 use framehop::{CacheNative, ExplicitModuleSectionInfo, FrameAddress, Module, Unwinder, UnwinderNative};
 
 use super::elf::{self, Elf, Mapped};
-use super::format::{Location, Mapping, Profile, Sample, ValueType};
+use super::format::{Function, Line, Location, Mapping, Profile, Sample, ValueType};
+use super::names;
 
 /// Stacks that are told apart; of those beyond it is only said how many there were.
 const STACKS: usize = 50_000;
 /// As deep as a stack is told.
 const DEEPEST: usize = 256;
 
-/// A file in memory, and which build of it that is.
+/// A file in memory, and what is known of it.
 struct Known {
     mapped: Mapped,
-    build_id: String,
+    /// Without its tables of frames, which are the unwinder's.
+    elf: Elf,
+    /// As it is on the disk, and how far from where it says it lies in memory.
+    file: Option<(File, u64)>,
 }
 
 /// The registers that a stack is unwound from.
@@ -58,12 +62,13 @@ impl Stacks {
     pub fn of(maps: &str) -> Self {
         let (mut files, mut unwinder) = (Vec::new(), UnwinderNative::new());
         for mapped in elf::mapped(maps) {
-            let elf = File::open(&mapped.path).ok().and_then(|file| Elf::read(&file)).unwrap_or_default();
-            let build_id = elf.build_id.clone();
-            if let Some(bias) = elf.bias(mapped.addresses.start, mapped.offset) {
-                unwinder.add_module(module(elf, &mapped, bias));
+            let file = File::open(&mapped.path).ok();
+            let mut elf = file.as_ref().and_then(Elf::read).unwrap_or_default();
+            let bias = elf.bias(mapped.addresses.start, mapped.offset);
+            if let Some(bias) = bias {
+                unwinder.add_module(module(&mut elf, &mapped, bias));
             }
-            files.push(Known { mapped, build_id });
+            files.push(Known { mapped, elf, file: file.zip(bias) });
         }
         Self { files, unwinder, cache: CacheNative::new(), seen: HashMap::new(), beyond: 0 }
     }
@@ -98,14 +103,15 @@ impl Stacks {
             |texts: &mut Texts, name: &str, unit: &str| ValueType { r#type: texts.at(name), unit: texts.at(unit) };
         let (samples, cpu) = (kind(&mut texts, "samples", "count"), kind(&mut texts, "cpu", "nanoseconds"));
         let mut mapping: Vec<Mapping> = Vec::new();
-        for (id, Known { mapped, build_id }) in (1..).zip(&self.files) {
+        for (id, Known { mapped, elf, .. }) in (1..).zip(&self.files) {
             mapping.push(Mapping {
                 id,
                 memory_start: mapped.addresses.start,
                 memory_limit: mapped.addresses.end,
                 file_offset: mapped.offset,
                 filename: texts.at(&mapped.path),
-                build_id: texts.at(build_id),
+                build_id: texts.at(&elf.build_id),
+                has_functions: false,
             });
         }
         let mut locations: BTreeMap<u64, Location> = BTreeMap::new();
@@ -115,7 +121,7 @@ impl Stacks {
             for address in stack {
                 let id = locations.len() as u64 + 1;
                 let of = mapping.iter().find(|m| (m.memory_start..m.memory_limit).contains(&address));
-                let new = || Location { id, mapping_id: of.map_or(0, |m| m.id), address };
+                let new = || Location { id, mapping_id: of.map_or(0, |m| m.id), address, line: Vec::new() };
                 location_id.push(locations.entry(address).or_insert_with(new).id);
             }
             sample.push(Sample { location_id, value: vec![count, count.saturating_mul(period)] });
@@ -126,11 +132,13 @@ impl Stacks {
         }
         let mut location: Vec<Location> = locations.into_values().collect();
         location.sort_by_key(|location| location.id);
+        let function = name(&self.files, &mut mapping, &mut location, &mut texts);
         Profile {
             sample_type: vec![samples, cpu],
             sample,
             mapping,
             location,
+            function,
             string_table: texts.0,
             time_nanos: 0,
             duration_nanos: 0,
@@ -141,36 +149,60 @@ impl Stacks {
     }
 }
 
-fn module(elf: Elf, mapped: &Mapped, bias: u64) -> Module<Vec<u8>> {
+/// Gives places the names of their functions, as far as they are known; gives the functions.
+fn name(files: &[Known], mapping: &mut [Mapping], location: &mut [Location], texts: &mut Texts) -> Vec<Function> {
+    let mut functions: BTreeMap<i64, Function> = BTreeMap::new();
+    for (known, mapping) in files.iter().zip(mapping) {
+        let Some((file, bias)) = &known.file else { continue };
+        let of = mapping.id;
+        let is_here = move |place: &&mut Location| place.mapping_id == of;
+        let addresses = location.iter_mut().filter(is_here).map(|place| place.address.wrapping_sub(*bias)).collect();
+        let names = names::find(file, &known.elf, &addresses);
+        mapping.has_functions = !names.is_empty();
+        for place in location.iter_mut().filter(is_here) {
+            let Some(name) = names.get(&place.address.wrapping_sub(*bias)) else { continue };
+            let (name, id) = (texts.at(name), functions.len() as u64 + 1);
+            let function = functions.entry(name).or_insert(Function { id, name, system_name: name });
+            place.line = vec![Line { function_id: function.id }];
+        }
+    }
+    functions.into_values().collect()
+}
+
+/// Takes the tables of frames out of what is known of a file.
+fn module(elf: &mut Elf, mapped: &Mapped, bias: u64) -> Module<Vec<u8>> {
+    let (eh_frame, eh_frame_hdr) = (elf.eh_frame.take(), elf.eh_frame_hdr.take());
     let sections = ExplicitModuleSectionInfo {
         base_svma: 0,
-        text_svma: elf.text,
-        got_svma: elf.got,
-        eh_frame_svma: elf.eh_frame.as_ref().map(|section| section.addresses.clone()),
-        eh_frame: elf.eh_frame.map(|section| section.bytes),
-        eh_frame_hdr_svma: elf.eh_frame_hdr.as_ref().map(|section| section.addresses.clone()),
-        eh_frame_hdr: elf.eh_frame_hdr.map(|section| section.bytes),
+        text_svma: elf.text.clone(),
+        got_svma: elf.got.clone(),
+        eh_frame_svma: eh_frame.as_ref().map(|section| section.addresses.clone()),
+        eh_frame: eh_frame.map(|section| section.bytes),
+        eh_frame_hdr_svma: eh_frame_hdr.as_ref().map(|section| section.addresses.clone()),
+        eh_frame_hdr: eh_frame_hdr.map(|section| section.bytes),
         ..ExplicitModuleSectionInfo::default()
     };
     Module::new(mapped.path.clone(), mapped.addresses.clone(), bias, sections)
 }
 
-/// Texts, each once; the first is empty.
-struct Texts(Vec<String>);
+/// Texts, each once, and where they stand; the first is empty.
+struct Texts(Vec<String>, HashMap<String, i64>);
 
 impl Default for Texts {
     fn default() -> Self {
-        Self(vec![String::new()])
+        Self(vec![String::new()], HashMap::from([(String::new(), 0)]))
     }
 }
 
 impl Texts {
     fn at(&mut self, text: &str) -> i64 {
-        let at = self.0.iter().position(|known| known == text).unwrap_or_else(|| {
-            self.0.push(text.to_owned());
-            self.0.len() - 1
-        });
-        i64::try_from(at).unwrap_or_default()
+        if let Some(at) = self.1.get(text) {
+            return *at;
+        }
+        let at = i64::try_from(self.0.len()).unwrap_or_default();
+        self.0.push(text.to_owned());
+        self.1.insert(text.to_owned(), at);
+        at
     }
 }
 
