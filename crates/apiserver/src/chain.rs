@@ -133,7 +133,11 @@ async fn steps(
     let clock = server.clock.clone();
     let work: BoxFuture<'static, status::Result<Response>> = Box::pin(async move {
         authn::websocket::take_token(&mut head.headers)?;
-        let user = authn::identify(server.authenticators(), &head, &info).await?;
+        let asked = server.clock.now();
+        let user = authn::identify(server.authenticators(), &head, &info).await;
+        let name = user.as_ref().ok().map(|user| user.name.as_str());
+        server.metrics.identity.identified(name, server.clock.now().since(asked));
+        let user = user?;
         let causes = read_causes(&head.headers, &head.extensions);
         let trace = Trace::begin(&server, &head, &info, &user);
         refuse_impersonation(&head.headers, &user)?;
@@ -266,7 +270,10 @@ async fn authorize(server: &ApiServer, user: &User, info: &RequestInfo) -> statu
     if authn::is_public(info) {
         return Ok(());
     }
-    let reason = match server.security.authorize(user, info).await {
+    let asked = server.clock.now();
+    let decision = server.security.authorize(user, info).await;
+    server.metrics.identity.decided(&decision, server.clock.now().since(asked));
+    let reason = match decision {
         Decision::Allow { .. } => return Ok(()),
         Decision::NoOpinion { reason } | Decision::Deny { reason } => reason,
     };

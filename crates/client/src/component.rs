@@ -4,6 +4,8 @@
 //! Health needs no permission, as upstream (`--authorization-always-allow-paths`); everything else is asked of
 //! the API server for its path. Only tokens say who asks: whoever has a certificate asks through the API server.
 
+use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use http::{HeaderValue, Method, StatusCode};
@@ -23,7 +25,13 @@ pub struct Component {
     config: Arc<Value>,
     debug: Debug,
     others: Others,
+    /// Pages of metrics that are made when they are asked for, by their paths.
+    pages: BTreeMap<&'static str, Arc<Make>>,
 }
+
+/// A page that is being made; or why it cannot be.
+pub type Making = Pin<Box<dyn Future<Output = Result<String, String>> + Send>>;
+type Make = dyn Fn() -> Making + Send + Sync;
 
 /// Who may see more than health.
 #[derive(Clone)]
@@ -39,12 +47,19 @@ impl Component {
     /// Of a component that counts in `registry`; without a delegate everybody may see it.
     pub fn new(registry: Registry, config: Value, debug: Debug, delegate: Option<Delegate>) -> Self {
         let others = delegate.map_or(Others::Everybody, |delegate| Others::Allowed(Arc::new(delegate)));
-        Self { registry, config: Arc::new(config), debug, others }
+        Self { registry, config: Arc::new(config), debug, others, pages: BTreeMap::new() }
     }
 
     /// One that tells its health and nothing else.
     pub fn health_only() -> Self {
-        Self { registry: Registry::default(), config: Arc::default(), debug: Debug::none(), others: Others::Nobody }
+        Self { others: Others::Nobody, ..Self::new(Registry::default(), Value::Null, Debug::none(), None) }
+    }
+
+    /// With one more page of metrics, which is made whenever it is asked for, or cannot be.
+    #[must_use]
+    pub fn with_page(mut self, path: &'static str, make: impl Fn() -> Making + Send + Sync + 'static) -> Self {
+        self.pages.insert(path, Arc::new(make));
+        self
     }
 
     async fn answer(&self, request: http::request::Parts, body: Body) -> Response {
@@ -59,15 +74,19 @@ impl Component {
         if let Some(response) = self.debug.answer(&request.method, &request.uri, body).await {
             return response;
         }
+        let accept = request.headers.get(http::header::ACCEPT).and_then(|v| v.to_str().ok());
+        let form = Form::asked(accept);
+        if let Some(make) = self.pages.get(path).filter(|_| request.method == Method::GET) {
+            return match make().await {
+                Ok(page) => text(StatusCode::OK, form.media_type(), form.write(page)),
+                Err(why) => text(StatusCode::INTERNAL_SERVER_ERROR, "text/plain; charset=utf-8", format!("{why}\n")),
+            };
+        }
         match path {
             _ if request.method != Method::GET => {
                 text(StatusCode::METHOD_NOT_ALLOWED, "text/plain; charset=utf-8", "405: Method Not Allowed\n".into())
             }
-            "/metrics" => {
-                let accept = request.headers.get(http::header::ACCEPT).and_then(|v| v.to_str().ok());
-                let form = Form::asked(accept);
-                text(StatusCode::OK, form.media_type(), form.write(self.registry.page()))
-            }
+            "/metrics" => text(StatusCode::OK, form.media_type(), form.write(self.registry.page())),
             "/configz" => text(StatusCode::OK, "application/json", self.config.to_string()),
             _ => text(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", "404 page not found\n".into()),
         }

@@ -1,14 +1,17 @@
 //! What the kubelet counts of its own work, under upstream's names: `/metrics` and `/metrics/probes`.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use stdx::SharedClock;
 use stdx::metrics::{Counter, Gauge, Histogram, Page, Registry, SECONDS, Type, exponential};
 
 use crate::pods::Pods;
 use crate::probe::threshold::Kind;
 use crate::runtime::ContainerState;
 use crate::sync::worker::View;
+use crate::volume::source;
 
 /// The name under which the build is told.
 pub const BUILD: &str = "kubernetes_build_info";
@@ -23,6 +26,9 @@ const PULL: [f64; 18] = [
     1.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 180.0, 240.0, 300.0, 360.0, 480.0, 600.0, 900.0, 1200.0, 1800.0, 2700.0,
     3600.0,
 ];
+
+/// How long volumes take, in seconds.
+const STORAGE: [f64; 13] = [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0];
 
 /// The counters. Clones share them.
 #[derive(Clone)]
@@ -43,6 +49,10 @@ pub struct Metrics {
     pub relist_duration: Histogram,
     pub relist_interval: Histogram,
     pub relist_last_seen: Gauge,
+    /// How long a pod's worker took for a turn, by what it had to do.
+    pub worker_duration: Histogram,
+    pub cgroup_duration: Histogram,
+    pub storage_duration: Histogram,
     pub evictions: Counter,
     pub admission_rejections: Counter,
     pub http_requests: Counter,
@@ -128,6 +138,24 @@ impl Metrics {
                 "When the runtime was listed last, in seconds since 1970.",
                 &[],
             ),
+            worker_duration: r.histogram(
+                "kubelet_pod_worker_duration_seconds",
+                "Duration in seconds to sync a single pod. Broken down by operation type: create, update, or sync",
+                &["operation_type"],
+                &SECONDS,
+            ),
+            cgroup_duration: r.histogram(
+                "kubelet_cgroup_manager_duration_seconds",
+                "Duration in seconds for cgroup manager operations. Broken down by method.",
+                &["operation_type"],
+                &SECONDS,
+            ),
+            storage_duration: r.histogram(
+                "storage_operation_duration_seconds",
+                "Storage operation duration",
+                &["migrated", "operation_name", "status", "volume_plugin"],
+                &STORAGE,
+            ),
             evictions: r.counter(
                 "kubelet_evictions",
                 "Cumulative number of pod evictions by the signal that led to them.",
@@ -171,6 +199,21 @@ impl Metrics {
         let kind = kind.title();
         self.probe_total.inc(&[kind, result, container, &pod.name, &pod.namespace, &pod.uid]);
         self.probe_duration.took(&[kind, container, &pod.name, &pod.namespace], took);
+    }
+
+    /// Does something to cgroups, and counts how long that took.
+    pub fn of_cgroups<T>(&self, clock: &SharedClock, operation: &str, work: impl FnOnce() -> T) -> T {
+        let began = clock.now();
+        let done = work();
+        self.cgroup_duration.took(&[operation], clock.now().since(began));
+        done
+    }
+
+    /// A volume of that plugin was set up, or not.
+    pub fn volume_set_up(&self, plugin: &str, took: Duration, well: bool) {
+        let status = if well { "success" } else { "fail-unknown" };
+        let plugin = format!("kubernetes.io/{plugin}");
+        self.storage_duration.took(&["false", "volume_mount", status, &plugin], took);
     }
 
     /// A pod is gone.
@@ -243,6 +286,7 @@ fn count(page: &mut Page, views: &[View]) {
     let mirrors = of(true, false);
     page.single("kubelet_mirror_pods", Type::Gauge, "The number of mirror pods that are to be there.", mirrors);
     let running = views.iter().filter(|v| v.seen.sandboxes.iter().any(|s| s.ready)).count() as f64;
+    volumes(page, views);
     page.single("kubelet_running_pods", Type::Gauge, "Number of pods that have a running pod sandbox", running);
     let containers = || views.iter().flat_map(|v| &v.seen.containers);
     page.family("kubelet_running_containers", Type::Gauge, "Number of containers, by their state.");
@@ -254,6 +298,31 @@ fn count(page: &mut Page, views: &[View]) {
     ] {
         let number = containers().filter(|c| c.state == state).count() as f64;
         page.sample("kubelet_running_containers", &[("container_state", name)], number);
+    }
+}
+
+/// The volumes of pods: those that are to be there, and those of pods that run.
+fn volumes(page: &mut Page, views: &[View]) {
+    let name = "volume_manager_total_volumes";
+    let mut counts: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    for view in views {
+        let runs = view.seen.sandboxes.iter().any(|sandbox| sandbox.ready);
+        let ended = matches!(view.status.phase.as_deref(), Some("Succeeded" | "Failed"));
+        for volume in view.pod.spec().volumes.iter().flatten() {
+            let plugin = source::kind(volume);
+            // No sandbox is begun before its pod's volumes are there.
+            for (state, counted) in [("desired_state_of_world", !ended), ("actual_state_of_world", runs)] {
+                if counted {
+                    *counts.entry((plugin, state)).or_default() += 1;
+                }
+            }
+        }
+    }
+    if !counts.is_empty() {
+        page.family(name, Type::Gauge, "Number of volumes in Volume Manager");
+    }
+    for ((plugin, state), count) in counts {
+        page.sample(name, &[("plugin_name", &format!("kubernetes.io/{plugin}")), ("state", state)], count as f64);
     }
 }
 

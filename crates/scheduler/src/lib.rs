@@ -37,6 +37,7 @@ pub mod pod;
 pub mod preempt;
 pub mod queue;
 mod report;
+pub mod resource_page;
 mod run;
 pub mod snapshot;
 

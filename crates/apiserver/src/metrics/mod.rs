@@ -4,6 +4,7 @@
 //! [`SERIES`] of them: what is beyond is counted without saying of which resource.
 
 pub mod admission;
+pub mod identity;
 pub mod storage;
 pub mod watches;
 
@@ -57,6 +58,7 @@ struct Series {
 pub struct Metrics {
     requests: Arc<Mutex<BTreeMap<String, Series>>>,
     pub admission: Arc<admission::Admission>,
+    pub identity: identity::Identity,
     pub watches: watches::Watches,
     pub storage: storage::Storage,
     /// What was asked for that will go: group, version, resource and subresource.
@@ -283,6 +285,7 @@ pub fn respond(call: &Call) -> transport::Response {
     deprecated(&mut page, &server.metrics.deprecated.lock());
     server.metrics.storage.render(&mut page, server.cachers.durable_store().size());
     server.metrics.admission.render(&mut page);
+    server.metrics.identity.render(&mut page);
     server.metrics.watches.render(&mut page);
     process::build(&mut page, "kubernetes_build_info", &server.version);
     process::render(&mut page);

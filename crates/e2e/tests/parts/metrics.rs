@@ -16,6 +16,9 @@ const UPSTREAMS: &[&str] = &[
     "no unit",
     // A gauge upstream, too.
     "kubeproxy_sync_proxy_rules_no_local_endpoints_total: non-counter",
+    // Counters of upstream's first years.
+    "authenticated_user_requests: counter metrics should have",
+    "authentication_attempts: counter metrics should have",
     // cAdvisor's own name.
     "container_memory_failcnt: counter metrics should have",
 ];
@@ -39,6 +42,11 @@ const WANTED: &[(&str, &[&str])] = &[
             "apiserver_storage_objects",
             "apiserver_storage_size_bytes",
             "apiserver_watch_events_total",
+            "authenticated_user_requests",
+            "authentication_attempts",
+            "authentication_duration_seconds",
+            "authorization_attempts_total",
+            "authorization_duration_seconds",
             "etcd_request_duration_seconds",
             "etcd_requests_total",
             "kubernetes_build_info",
@@ -72,17 +80,22 @@ const WANTED: &[(&str, &[&str])] = &[
             "scheduler_scheduling_attempt_duration_seconds",
         ],
     ),
+    (":10259/metrics/resources", &["kube_pod_resource_request"]),
     (
         ":10250/metrics",
         &[
+            "kubelet_cgroup_manager_duration_seconds",
             "kubelet_node_name",
             "kubelet_pleg_relist_duration_seconds",
             "kubelet_pod_start_duration_seconds",
+            "kubelet_pod_worker_duration_seconds",
             "kubelet_running_containers",
             "kubelet_running_pods",
             "kubelet_runtime_operations_duration_seconds",
             "kubelet_runtime_operations_total",
             "rest_client_requests_total",
+            "storage_operation_duration_seconds",
+            "volume_manager_total_volumes",
         ],
     ),
     (
@@ -116,7 +129,7 @@ pub async fn are_read_by_prometheus(cluster: &Cluster, server: &str) -> Result<(
     let node = cluster.node_ip().await?;
     for command in [
         "create serviceaccount scraper",
-        "create clusterrole scraper --verb=get --non-resource-url=/metrics,/metrics/slis",
+        "create clusterrole scraper --verb=get --non-resource-url=/metrics,/metrics/slis,/metrics/resources",
         "create clusterrole scraper-of-nodes --verb=get --resource=nodes/metrics",
         "create clusterrolebinding scraper --clusterrole=scraper --serviceaccount=default:scraper",
         "create clusterrolebinding scraper-of-nodes --clusterrole=scraper-of-nodes --serviceaccount=default:scraper",
@@ -131,6 +144,7 @@ pub async fn are_read_by_prometheus(cluster: &Cluster, server: &str) -> Result<(
     let mut urls = vec![format!("{server}/metrics"), format!("{server}/metrics/slis")];
     urls.extend([10257, 10259].map(|port| format!("https://127.0.0.1:{port}/metrics")));
     urls.extend(["", "/cadvisor", "/resource", "/probes"].map(|page| format!("https://{node}:10250/metrics{page}")));
+    urls.push("https://127.0.0.1:10259/metrics/resources".to_owned());
     urls.push("http://127.0.0.1:10249/metrics".to_owned());
     let mut scraper = Command::new(clients::tool("metrics")?);
     let told = clients::run(cluster, scraper.arg(&file).arg(&folder).args(&urls)).await?;

@@ -251,6 +251,7 @@ pub async fn run(args: KubeProxy, clock: SharedClock) -> Result<()> {
             "EnableProfiling": profiling,
         }}),
         debug: if profiling { started.debug() } else { Debug::none() },
+        pages: Vec::new(),
     };
     if let Some(at) = told.metrics {
         serving::plain(at, shown, &clock, &around).await?;

@@ -30,7 +30,17 @@ pub async fn run(args: KubeScheduler, clock: SharedClock) -> Result<()> {
     let leader = client.clone();
     let config = json!({"componentconfig": {"leaderElection": {"leaderElect": args.election.leader_elect}}});
     let around = Stage::new();
-    let shown = Shown { registry: registry.clone(), config, debug: args.secure.profiling.debug(&started) };
+    let reader = client.clone();
+    let resources: serving::Make = Box::new(move || {
+        let client = reader.clone();
+        Box::pin(async move { scheduler::resource_page::page(&client).await.map_err(|error| error.to_string()) })
+    });
+    let shown = Shown {
+        registry: registry.clone(),
+        config,
+        debug: args.secure.profiling.debug(&started),
+        pages: vec![("/metrics/resources", resources)],
+    };
     args.secure.serve(("kube-scheduler", 10259), shown, &client, &clock, &around).await?;
     let options = scheduler::Options { registry, ..scheduler::Options::new(&address::host_name()) };
     let component = |stage: Stage| {

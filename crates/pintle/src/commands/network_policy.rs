@@ -72,6 +72,7 @@ pub async fn run(args: NetworkPolicy, clock: SharedClock) -> Result<()> {
         registry: registry.clone(),
         config: json!({"networkPolicy": {"HostnameOverride": node_name, "Gate": layout.policy_socket()}}),
         debug: Debug::none(),
+        pages: Vec::new(),
     };
     serving::plain(args.metrics_bind_address, shown, &clock, &around).await?;
     let options = policy::Options {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Args;
 use client::Client;
-use client::component::Component;
+use client::component::{Component, Making};
 use client::delegated::{Delegate, Times};
 use pki::{Authority, Request};
 use serde_json::Value;
@@ -42,7 +42,12 @@ pub struct Shown {
     /// What `/configz` tells.
     pub config: Value,
     pub debug: Debug,
+    /// More pages of metrics, by their paths.
+    pub pages: Vec<(&'static str, Make)>,
 }
+
+/// Makes a page when it is asked for.
+pub type Make = Box<dyn Fn() -> Making + Send + Sync>;
 
 /// What is being answered when a component stops may take so long.
 pub const DRAIN: Duration = Duration::from_secs(2);
@@ -75,7 +80,9 @@ impl Secure {
         let identity = Identity::from_pem(issued.certificate.as_bytes(), issued.key.as_bytes())?;
         let tls = tls::server(clock, identity)?;
         let delegate = Delegate::new(client.clone(), Vec::new(), Times::default(), clock.clone());
-        let handler = Arc::new(Component::new(shown.registry, shown.config, shown.debug, Some(delegate)));
+        let component = Component::new(shown.registry, shown.config, shown.debug, Some(delegate));
+        let with = |component: Component, (path, make)| component.with_page(path, make);
+        let handler = Arc::new(shown.pages.into_iter().fold(component, with));
         let address = SocketAddr::new(self.bind_address, port);
         let listener = TcpListener::bind(address).await.with_context(|| format!("cannot serve on {address}"))?;
         let (clock, own) = (clock.clone(), stage.clone());

@@ -84,7 +84,9 @@ impl Start {
     async fn pod_cgroup(&self, raise: bool) -> Result<(), String> {
         let Some(cgroups) = self.ctx.cgroups.clone() else { return Ok(()) };
         let pod = self.pod.clone();
+        let (metrics, clock) = (self.ctx.metrics.clone(), self.ctx.clock.clone());
         let set = move || if raise { cgroups.raise(&pod) } else { cgroups.ensure(&pod) };
-        blocking(set).await.and_then(|done| done).map_err(|e| e.to_string())
+        let counted = move || metrics.of_cgroups(&clock, "update", set);
+        blocking(counted).await.and_then(|done| done).map_err(|e| e.to_string())
     }
 }

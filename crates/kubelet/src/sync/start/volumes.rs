@@ -136,10 +136,16 @@ impl Start {
             self.mail.activity(Some(Wait { code: "Mount", on: format!("volume {}", slow.shown), text }));
         }
         let held = layout.work.hold(&uid);
+        let (clock, metrics) = (ctx.clock.clone(), ctx.metrics.clone());
         let work = move || {
             // To the end, even if nobody waits for that any more.
             let _held = held;
-            let done = |w: &Wanted| (layout.place(&uid, w), layout.set_up(&uid, w, &version, owner));
+            let done = |w: &Wanted| {
+                let began = clock.now();
+                let made = layout.set_up(&uid, w, &version, owner);
+                metrics.volume_set_up(w.source.kind(), clock.now().since(began), made.is_ok());
+                (layout.place(&uid, w), made)
+            };
             all.into_iter().map(|w| (done(&w), w)).collect::<Vec<_>>()
         };
         let done = blocking(work).await.map_err(|e| Failure::set_up("of the pod", e.to_string()))?;

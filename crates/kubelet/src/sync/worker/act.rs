@@ -167,7 +167,8 @@ async fn clean(ctx: Arc<Context>, pod: Arc<BoundPod>, seen: Arc<PodState>, mail:
         ctx.runtime.remove_views(&pod.uid).await.map_err(|e| format!("images are still held: {e}"))?;
     }
     let Some(cgroups) = ctx.cgroups.clone() else { return Ok(()) };
-    match blocking(move || cgroups.remove(&pod)).await {
+    let removed = move || ctx.metrics.of_cgroups(&ctx.clock, "destroy", || cgroups.remove(&pod));
+    match blocking(removed).await {
         Ok(true) => Ok(()),
         Ok(false) => Err("the kernel still holds a cgroup of the pod".to_owned()),
         Err(error) => Err(error.to_string()),

@@ -235,8 +235,16 @@ impl Worker {
     pub async fn run(mut self, stage: Stage) {
         let stopped = stage.stopped();
         let mut stopped = std::pin::pin!(stopped);
-        let mut is_news = false;
-        while self.turn(is_news).await {
+        let (mut is_news, mut operation) = (false, "create");
+        loop {
+            let began = self.ctx.clock.now();
+            let goes_on = self.turn(is_news).await;
+            operation = if self.gone { "kill" } else { operation };
+            self.ctx.metrics.worker_duration.took(&[operation], self.ctx.clock.now().since(began));
+            if !goes_on {
+                break;
+            }
+            operation = "sync";
             let event = self.next(&mut stopped).await;
             is_news = matches!(event, Event::News);
             if !self.handle(event) {
