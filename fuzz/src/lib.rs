@@ -21,7 +21,7 @@ use transport::websocket::Said;
 pub type Entry = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const ALL: [Entry; 14] = [
+pub const ALL: [Entry; 15] = [
     ("json", json),
     ("yaml", yaml),
     ("protobuf", protobuf),
@@ -36,6 +36,7 @@ pub const ALL: [Entry; 14] = [
     ("spdy", spdy),
     ("channels", channels),
     ("dns", dns),
+    ("cni", cni),
 ];
 
 /// Types with everything there is: structs, lists, maps, numbers, times, quantities, raw JSON.
@@ -302,5 +303,35 @@ pub fn dns(data: &[u8]) {
     if out[2] & 2 == 0 {
         let again = read(&out).expect("what we write can be read");
         assert_eq!((again.answers, again.authority), (reply.answers, reply.authority), "another message came back");
+    }
+}
+
+/// A call of the CNI plugin: its environment in the first line, its configuration in the others. What is taken can
+/// be used: as a name of a file, as a link's, as numbers of ports.
+pub fn cni(data: &[u8]) {
+    use ::cni::{Environment, config};
+    let text = String::from_utf8_lossy(data);
+    let (first, rest) = text.split_once('\n').unwrap_or((&text, ""));
+    let words: Vec<&str> = first.split(' ').collect();
+    let names = ["CNI_COMMAND", "CNI_CONTAINERID", "CNI_IFNAME", "CNI_NETNS", "CNI_ARGS"];
+    for command in ["ADD", "DEL", "CHECK", "GC", "STATUS", "VERSION"] {
+        let variable = |name: &str| match names.iter().position(|known| *known == name)? {
+            0 => Some(command.to_owned()),
+            at => words.get(at).map(|word| (*word).to_owned()),
+        };
+        let Ok(environment) = Environment::read(variable) else { continue };
+        let used = matches!(command, "ADD" | "DEL" | "CHECK");
+        let is_file = |name: &str| !name.contains('/') && !name.contains('\0') && !matches!(name, "" | "." | "..");
+        assert!(!used || is_file(&environment.container_id) && is_file(&environment.ifname), "{environment:?}");
+    }
+    drop(config::version_of(rest.as_bytes()));
+    for text in [data, rest.as_bytes()] {
+        let Ok(read) = config::parse(text) else { continue };
+        assert!(read.data_dir.is_absolute() && (1..=2).contains(&read.ranges.len()), "{read:?}");
+        assert!(read.ranges.iter().all(|range| *range == range.trunc()), "{read:?}");
+        assert!(!read.name.contains('/') && read.mtu.is_none_or(|mtu| mtu >= 576), "{read:?}");
+        if let Ok(ports) = &read.ports {
+            assert!(ports.iter().all(|port| port.host_port > 0 && port.container_port > 0), "{ports:?}");
+        }
     }
 }

@@ -21,6 +21,7 @@ const HONEST: &[&str] = &[
     r#"{"type":"object","required":["a"],"properties":{"a":{"type":"array","x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["b"],"items":{"type":"object","properties":{"b":{"type":"string","pattern":"^(a|b)+$","default":"c","format":"ipv4"}},"x-kubernetes-validations":[{"rule":"self.b != 'x'","messageExpression":"'no ' + self.b"}]}},"c":{"x-kubernetes-preserve-unknown-fields":true},"d":{"anyOf":[{"type":"integer"},{"type":"string"}],"x-kubernetes-int-or-string":true,"maximum":5}}}
 {"a":[{"b":"x"},{}],"c":{"e":[1]},"d":7}"#,
     "self.l.all(x, x > 0 && self.m['a'].matches('^b{1,9}$')) && self.s.split('').size() < 9 ? has(self.d) : optional.of(self.n).orValue(1) == 2",
+    "VERSION=1 c eth0 /run/netns/a K8S_POD_NAME=p;K8S_POD_NAMESPACE=n\n{\"cniVersion\":\"1.0.0\",\"name\":\"pintle\",\"dataDir\":\"/s\",\"ranges\":[\"10.244.0.0/24\",\"fd00::/64\"],\"runtimeConfig\":{\"portMappings\":[{\"HostPort\":80,\"ContainerPort\":8080,\"Protocol\":\"TCP\",\"HostIP\":\"::\"}],\"bandwidth\":{\"ingressRate\":1}},\"prevResult\":{}}",
     "/apis/apps/v1/namespaces/default/deployments/web/scale?dryRun=All&fieldValidation=Strict&limit=5&labelSelector=a%3Db&timeoutSeconds=3",
 ];
 
