@@ -118,8 +118,28 @@ pub async fn run(
     bench.forwarded(&address, megabytes << 20, figures).await.context("port-forward")?;
     let pid = cluster.pid().context("the cluster runs")?;
     bench.idle(pid, if quick { 100 } else { 1000 }, figures).await.context("idle sessions")?;
-    client.api::<Pod>().namespace("default").delete(POD, &DeleteParams::default().grace(0)).await?;
+    let pods = client.api::<Pod>().namespace("default");
+    let begin = clock.now();
+    pods.delete(POD, &DeleteParams::default().grace(0)).await?;
+    let gone = async {
+        while bench.sandbox().await?.is_some() {
+            clock.sleep(Duration::from_millis(20)).await;
+        }
+        anyhow::Ok(())
+    };
+    clock.timeout(PATIENCE, gone).await.context("the runtime does not let go of the pod")??;
+    figures.add("the pod's sandbox is gone after those sessions", ms(clock.now().since(begin)), "", None);
     Ok(())
+}
+
+/// Stands in the command of every session, to be found by.
+const MARK: &str = "pintle-bench-session";
+
+/// How many processes there are of sessions.
+fn processes() -> Result<usize> {
+    let all = std::fs::read_dir("/proc")?.flatten();
+    let lines = all.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+    Ok(lines.filter(|line| line.windows(MARK.len()).any(|part| part == MARK.as_bytes())).count())
 }
 
 /// Starts the pod; gives its container's id and its address once its server answers.
@@ -191,9 +211,8 @@ impl Bench {
             let begin = self.clock.now();
             fetch(address, size).await.context("without anything between")?;
             bare.push(self.clock.now().since(begin));
-            let sandbox = self.runtime.list_pod_sandbox(None).await?;
-            let sandbox = sandbox.iter().find(|s| s.metadata.as_ref().is_some_and(|m| m.name == POD));
-            let url = self.runtime.port_forward(&sandbox.context("the sandbox")?.id, Vec::new()).await?;
+            let sandbox = self.sandbox().await?.context("the sandbox")?;
+            let url = self.runtime.port_forward(&sandbox, Vec::new()).await?;
             let (way, path) = Way::to_runtime(&url, &self.clock)?;
             let begin = self.clock.now();
             fetch_forwarded(&way, &path, size).await.context("the runtime's own")?;
@@ -212,10 +231,16 @@ impl Bench {
         Ok(())
     }
 
-    /// Sessions that wait for an input that does not come.
+    /// The id of the pod's sandbox, while there is one.
+    async fn sandbox(&self) -> Result<Option<String>> {
+        let all = self.runtime.list_pod_sandbox(None).await?;
+        Ok(all.into_iter().find(|s| s.metadata.as_ref().is_some_and(|m| m.name == POD)).map(|s| s.id))
+    }
+
+    /// Sessions that wait for an input that does not come, and then are let go, all at once.
     async fn idle(&self, pid: u32, count: usize, figures: &mut Figures) -> Result<()> {
         const AT_ONCE: usize = 4;
-        let path = format!("{PODS}/{POD}/exec?command=cat&stdin=true&stdout=true");
+        let path = format!("{PODS}/{POD}/exec?command=cat&command=-&command=/tmp/{MARK}&stdin=true&stdout=true");
         // The first ones fill what is kept for later.
         let mut sessions = self.sessions(&path, 10, AT_ONCE).await?;
         let before = usage(pid)?.rss;
@@ -225,7 +250,17 @@ impl Bench {
         let all = each * 1000.0 / 1e6;
         let what = format!("RSS of 1,000 idle exec sessions (from {count})");
         figures.add(&what, format!("{all:.0} MB"), "≤ 50 MB", Some(all <= 50.0));
+        let (begin, all) = (self.clock.now(), processes()?);
         drop(sessions);
+        let ended = async {
+            while processes()? > 0 {
+                self.clock.sleep(Duration::from_millis(20)).await;
+            }
+            anyhow::Ok(())
+        };
+        self.clock.timeout(PATIENCE, ended).await.with_context(|| format!("{:?} processes run on", processes()))??;
+        let what = format!("{all} processes end when their sessions are let go");
+        figures.add(&what, ms(self.clock.now().since(begin)), "", None);
         Ok(())
     }
 
@@ -368,7 +403,8 @@ pub async fn logs(
     let (wall, after) = (clock.now().since(begin).as_secs_f64(), usage(pid)?);
     ensure!(all > (megabytes << 20) / 2, "{all} bytes came");
     let (rate, per_core) = (all as f64 / 1e6 / wall, all as f64 / 1e6 / (after.cpu - before.cpu).max(0.01));
-    let shown = format!("{per_core:.0} MB per second of a core ({rate:.0} MB/s, {:.0} MB RSS)", after.rss_mb());
+    let rss = format!("RSS {:.0} → {:.0} MB", before.rss_mb(), after.rss_mb());
+    let shown = format!("{per_core:.0} MB per second of a core ({rate:.0} MB/s, {rss})");
     figures.add("log streaming, kubelet and API server", shown, "≥ 200 MB/s on one core", Some(per_core >= 200.0));
     pods.delete(NAME, &DeleteParams::default().grace(0)).await?;
     Ok(())
