@@ -197,9 +197,10 @@ impl Start {
         let is_recorded = std::mem::replace(&mut self.memory.lock().recorded, true);
         let work = move || {
             let recorded = if is_recorded { Ok(()) } else { ctx.allocations.write_soon(&pod.uid) };
-            let made = ctx.cgroups.as_ref().map_or(Ok(()), |cgroups| {
-                ctx.metrics.of_cgroups(&ctx.clock, "create", || cgroups.ensure(&pod))
-            });
+            let made = ctx
+                .cgroups
+                .as_ref()
+                .map_or(Ok(()), |cgroups| ctx.metrics.of_cgroups(&ctx.clock, "create", || cgroups.ensure(&pod)));
             (recorded, made)
         };
         let (recorded, limited) = match blocking(work).await {
