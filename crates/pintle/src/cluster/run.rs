@@ -544,11 +544,27 @@ async fn start_runtime(layout: &Layout, args: &Up, clock: &SharedClock) -> Resul
         runtime: runtime.to_owned(),
     };
     tracing::debug!(?settings, range = %first_range(args), "container runtime");
-    let started = containerd::ensure(layout, &settings, clock).await?;
-    containerd::import_pause(layout).await?;
+    let mut started = containerd::ensure(layout, &settings, clock).await?;
+    // One that was killed in the middle of starting pods may end once more while it takes stock of them, when it
+    // has accepted connections already.
+    for left in (0..IMPORTS).rev() {
+        match containerd::import_pause(layout).await {
+            Ok(()) => break,
+            Err(error) if left == 0 => {
+                return Err(error).with_context(|| format!("its log is {}", layout.containerd_log().display()));
+            }
+            Err(error) => tracing::warn!(%error, "the container runtime takes no image; looking whether it runs"),
+        }
+        if containerd::ensure(layout, &settings, clock).await? == Started::New {
+            started = Started::New;
+        }
+    }
     pod_network::collect(layout, clock).await;
     Ok(started)
 }
+
+/// How often a runtime is given the sandbox image before its start has failed.
+const IMPORTS: u32 = 3;
 
 async fn start_api_server(
     args: &Up,
