@@ -1,7 +1,7 @@
 //! The handler chain: what happens to a request, in order, on one screen.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -81,13 +81,17 @@ pub async fn handle(server: Arc<ApiServer>, request: transport::Request) -> Resp
     let id = id.or_else(|| HeaderValue::from_str(&own.rng.uuid()).ok());
     let span = traces::request(&head, info.as_ref().ok(), id.as_ref());
     let line = traces::Line::begin(&head, &own.clock);
-    let work = steps(server, head, body, info, Arc::clone(&warnings));
+    let late = Arc::new(AtomicBool::new(false));
+    let work = steps(server, head, body, info, Arc::clone(&warnings), Arc::clone(&late));
     let outcome = survive(work, &own.panics).instrument(span.clone()).await;
     let mut response = outcome.unwrap_or_else(|status| encode::failure(&headers, &query, &status));
     traces::answered(&span, response.status().as_u16());
     line.end(&span, response.status().as_u16());
     let is_stream = is_stream && response.status().as_u16() < 300;
     running.answered(response.status().as_u16(), is_stream);
+    if late.load(Ordering::Relaxed) || response.extensions_mut().remove::<fairness::Ended>().is_some() {
+        running.ended();
+    }
     if is_stream {
         response = transport::hold(response, running);
     } else if is_read {
@@ -126,6 +130,7 @@ async fn steps(
     body: Body,
     info: status::Result<RequestInfo>,
     warnings: Arc<Mutex<Vec<String>>>,
+    late: Arc<AtomicBool>,
 ) -> status::Result<Response> {
     let query = Query::parse(head.uri.query().unwrap_or_default());
     let info = info?;
@@ -184,10 +189,10 @@ async fn steps(
     });
     match limit {
         None => work.await,
-        Some(limit) => clock
-            .timeout(limit, work)
-            .await
-            .unwrap_or_else(|_| Err(Status::timeout("request did not complete within the allotted timeout"))),
+        Some(limit) => clock.timeout(limit, work).await.unwrap_or_else(|_| {
+            late.store(true, Ordering::Relaxed);
+            Err(Status::timeout("request did not complete within the allotted timeout"))
+        }),
     }
 }
 

@@ -131,8 +131,14 @@ impl Fairness {
 pub fn come_back() -> transport::Response {
     let mut response = encode::text(429, "Too many requests, please try again later.\n");
     response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    response.extensions_mut().insert(Ended);
     response
 }
+
+/// On an answer by which this server ends a request before it is done: what others answer, whatever its code, is not
+/// told apart otherwise.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended;
 
 #[cfg(test)]
 mod tests {

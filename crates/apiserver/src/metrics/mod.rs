@@ -39,10 +39,12 @@ const BUCKETS: [f64; 23] = [
 const SIZES: [u64; 7] = [1000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000];
 
 /// What is known of one label set.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Series {
     /// Answers by their code.
     codes: BTreeMap<u16, u64>,
+    /// Those of them that this server ended before they were done.
+    ended: BTreeMap<u16, u64>,
     /// How many fell into each bucket; the last is for what is longer than all of them.
     buckets: [u64; BUCKETS.len() + 1],
     seconds: f64,
@@ -75,6 +77,7 @@ pub struct Running {
     began: Instant,
     code: u16,
     is_stream: bool,
+    ended: bool,
     /// The size of the answer, where that is counted and known.
     size: Option<u64>,
 }
@@ -88,10 +91,10 @@ impl Metrics {
 
     /// Something was asked for that its kind says will go. There are as many as there are such kinds.
     pub fn asked_for_deprecated(&self, info: &RequestInfo) {
-        let key = [&info.group, &info.version, &info.resource, &info.subresource];
+        let key = [&*info.group, &*info.version, &*info.resource, subresource(info)];
         let mut all = self.deprecated.lock();
-        if all.len() < SERIES && !all.iter().any(|known| known.iter().eq(key.iter().copied())) {
-            all.insert(key.map(ToString::to_string));
+        if all.len() < SERIES && !all.iter().any(|known| known.iter().map(String::as_str).eq(key)) {
+            all.insert(key.map(ToOwned::to_owned));
         }
     }
 
@@ -99,7 +102,16 @@ impl Metrics {
     pub fn begin(&self, server: &ApiServer, info: &RequestInfo, query: &Query, head: &http::request::Parts) -> Running {
         let labels = labels(server, info, query, head);
         let clock = server.clock.clone();
-        Running { metrics: self.clone(), began: clock.now(), clock, labels, code: 0, is_stream: false, size: None }
+        Running {
+            metrics: self.clone(),
+            began: clock.now(),
+            clock,
+            labels,
+            code: 0,
+            is_stream: false,
+            ended: false,
+            size: None,
+        }
     }
 
     fn with(&self, labels: &str, change: impl FnOnce(&mut Series)) {
@@ -119,6 +131,11 @@ impl Running {
         if is_stream {
             self.metrics.with(&self.labels, |series| series.running += 1);
         }
+    }
+
+    /// This server ends it before it is done: it takes too long, or there are too many.
+    pub fn ended(&mut self) {
+        self.ended = true;
     }
 
     /// The answer is so large.
@@ -159,6 +176,9 @@ impl Drop for Running {
         let took = self.clock.now().since(self.began);
         self.metrics.with(&self.labels, |series| {
             series.observe(code, took);
+            if self.ended {
+                *series.ended.entry(code).or_default() += 1;
+            }
             if let Some(bytes) = self.size {
                 series.size(bytes);
             }
@@ -186,6 +206,7 @@ impl Series {
     fn add(&mut self, other: &Self) {
         self.buckets.iter_mut().zip(&other.buckets).for_each(|(all, more)| *all += more);
         other.codes.iter().for_each(|(code, count)| *self.codes.entry(*code).or_default() += count);
+        other.ended.iter().for_each(|(code, count)| *self.ended.entry(*code).or_default() += count);
         self.seconds += other.seconds;
         self.sizes.iter_mut().zip(&other.sizes).for_each(|(all, more)| *all += more);
         self.bytes += other.bytes;
@@ -210,6 +231,28 @@ fn label_set(names: &Names) -> String {
         "component=\"apiserver\",dry_run=\"{dry_run}\",group=\"{group}\",resource=\"{resource}\",scope=\"{scope}\",\
          subresource=\"{subresource}\",verb=\"{verb}\",version=\"{version}\""
     )
+}
+
+/// The subresource, if it is one of those that there are: clients write what they like.
+fn subresource(info: &RequestInfo) -> &str {
+    match info.subresource.as_str() {
+        known @ (""
+        | "status"
+        | "scale"
+        | "log"
+        | "binding"
+        | "eviction"
+        | "exec"
+        | "attach"
+        | "portforward"
+        | "proxy"
+        | "token"
+        | "finalize"
+        | "approval"
+        | "resize"
+        | "ephemeralcontainers") => known,
+        _ => "other",
+    }
 }
 
 fn labels(server: &ApiServer, info: &RequestInfo, query: &Query, head: &http::request::Parts) -> String {
@@ -246,24 +289,7 @@ fn labels(server: &ApiServer, info: &RequestInfo, query: &Query, head: &http::re
         _ if !info.namespace.is_empty() => "namespace",
         _ => "cluster",
     };
-    let subresource = match info.subresource.as_str() {
-        known @ (""
-        | "status"
-        | "scale"
-        | "log"
-        | "binding"
-        | "eviction"
-        | "exec"
-        | "attach"
-        | "portforward"
-        | "proxy"
-        | "token"
-        | "finalize"
-        | "approval"
-        | "resize"
-        | "ephemeralcontainers") => known,
-        _ => "other",
-    };
+    let subresource = subresource(info);
     let (group, version, resource) = (&*info.group, &*info.version, &*info.resource);
     label_set(&Names { dry_run, group, resource, scope, subresource, verb, version })
 }
@@ -272,7 +298,9 @@ fn labels(server: &ApiServer, info: &RequestInfo, query: &Query, head: &http::re
 pub fn respond(call: &Call) -> transport::Response {
     let server = &call.server;
     let mut out = String::with_capacity(64 << 10);
-    render(&mut out, &server.metrics.requests.lock());
+    // Every request waits for this lock at its end: nothing is written under it.
+    let requests = server.metrics.requests.lock().clone();
+    render(&mut out, &requests);
     let (mutating, reading) = server.fairness.in_flight();
     head(&mut out, "apiserver_current_inflight_requests", "gauge", "Requests that are being served, per request kind.");
     line(&mut out, format_args!("apiserver_current_inflight_requests{{request_kind=\"mutating\"}} {mutating}"));
@@ -373,9 +401,9 @@ fn render(out: &mut String, requests: &BTreeMap<String, Series>) {
             .fold(labels.clone(), |labels, run| labels.replace(&format!("dry_run=\"{run}\","), ""));
         merged.entry(labels).or_default().add(series);
     }
-    // Nobody else is waited for while a request is served: webhooks are called by nobody.
+    // Upstream leaves out what it waits for in a queue and for webhooks of admission: here there are neither.
     const OURS: &str = "apiserver_request_sli_duration_seconds";
-    head(out, OURS, "histogram", "How long requests took, not counting webhooks, in seconds.");
+    head(out, OURS, "histogram", "How long requests took, not counting webhooks of admission, in seconds.");
     for (labels, series) in &merged {
         histogram(out, OURS, labels, &BUCKETS, &series.buckets, series.seconds);
     }
@@ -387,9 +415,7 @@ fn render(out: &mut String, requests: &BTreeMap<String, Series>) {
         "Requests that were ended before they were done, for they took too long or were too many.",
     );
     for (labels, series) in &merged {
-        // One that would disrupt too much is answered in order.
-        let is_eviction = labels.contains("subresource=\"eviction\"");
-        for (code, count) in series.codes.iter().filter(|(code, _)| **code == 504 || **code == 429 && !is_eviction) {
+        for (code, count) in &series.ended {
             line(out, format_args!("{ENDED}{{code=\"{code}\",{labels}}} {count}"));
         }
     }
@@ -477,6 +503,32 @@ mod tests {
         ] {
             assert!(out.lines().any(|l| l == wanted), "{wanted} is not in\n{out}");
         }
+    }
+
+    #[test]
+    fn only_what_this_server_ended_is_a_termination() {
+        let mut series = Series::default();
+        // What others answered, whatever its code, and what was cut off here.
+        [429, 504, 504].iter().for_each(|code| series.observe(*code, Duration::ZERO));
+        series.ended.insert(504, 1);
+        let mut out = String::new();
+        let labels = label_set(&Names { verb: "GET", resource: "pods", subresource: "proxy", ..Names::default() });
+        render(&mut out, &BTreeMap::from([(labels, series)]));
+        let lines: Vec<&str> = out.lines().filter(|l| l.starts_with("apiserver_request_terminations_total{")).collect();
+        assert!(matches!(lines[..], [line] if line.contains("code=\"504\"") && line.ends_with(" 1")), "{lines:?}");
+        assert!(crate::fairness::come_back().extensions().get::<crate::fairness::Ended>().is_some());
+    }
+
+    #[test]
+    fn a_subresource_that_is_none_is_no_label() {
+        let metrics = Metrics::default();
+        for subresource in ["", "status", "anything-1", "anything-2"] {
+            let subresource = subresource.to_owned();
+            let info = RequestInfo { resource: "endpoints".into(), subresource, ..RequestInfo::default() };
+            metrics.asked_for_deprecated(&info);
+        }
+        let told: Vec<String> = metrics.deprecated.lock().iter().map(|key| key[3].clone()).collect();
+        assert_eq!(told, ["", "other", "status"]);
     }
 
     #[test]

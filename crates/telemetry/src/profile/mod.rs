@@ -14,7 +14,7 @@ mod format;
 mod names;
 mod stacks;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -95,7 +95,11 @@ pub async fn take(length: Duration, clock: &SharedClock) -> Result<Vec<u8>, Erro
         threads.look()?;
     }
     let whole = if threads.kernel { "with" } else { "without" };
-    let comment = format!("{whole} the kernel's share; {} samples were lost", threads.lost);
+    let comment = format!(
+        "{whole} the kernel's share; {} samples were lost, and {} threads left out",
+        threads.lost,
+        threads.left_out.len()
+    );
     let spent = clock.now().since(began);
     let work = move || {
         let mut profile = stacks.profile(PERIOD.cast_signed(), &comment);
@@ -114,20 +118,30 @@ struct Threads {
     /// What they do in the kernel is seen, too.
     kernel: bool,
     lost: u64,
+    /// Threads that there was no place for.
+    left_out: BTreeSet<i32>,
 }
 
 impl Default for Threads {
     fn default() -> Self {
-        Self { samplers: BTreeMap::new(), kernel: true, lost: 0 }
+        Self { samplers: BTreeMap::new(), kernel: true, lost: 0, left_out: BTreeSet::new() }
     }
 }
 
 impl Threads {
-    /// Begins to look at threads that are not looked at yet.
+    /// Begins to look at threads that are not looked at yet, and no longer looks at those that have ended.
     fn look(&mut self) -> Result<(), Error> {
+        let mut there = BTreeSet::new();
         for entry in std::fs::read_dir("/proc/self/task")? {
-            let Some(id) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-            if self.samplers.len() >= THREADS || self.samplers.contains_key(&id) {
+            there.extend(entry?.file_name().to_str().and_then(|name| name.parse::<i32>().ok()));
+        }
+        self.samplers.retain(|id, _| there.contains(id));
+        for id in there {
+            if self.samplers.contains_key(&id) {
+                continue;
+            }
+            if self.samplers.len() >= THREADS {
+                self.left_out.insert(id);
                 continue;
             }
             match self.begin(id) {

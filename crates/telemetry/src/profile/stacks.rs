@@ -9,8 +9,10 @@ use super::elf::{self, Elf, Mapped};
 use super::format::{Function, Line, Location, Mapping, Profile, Sample, ValueType};
 use super::names;
 
-/// Stacks that are told apart; of those beyond it is only said how many there were.
+/// Stacks that are told apart, and addresses in all of them together (8 MB); of those beyond it is only said how many
+/// there were.
 const STACKS: usize = 50_000;
+const ADDRESSES: usize = 1 << 20;
 /// As deep as a stack is told.
 const DEEPEST: usize = 256;
 
@@ -53,6 +55,8 @@ pub struct Stacks {
     unwinder: UnwinderNative<Vec<u8>, framehop::MayAllocateDuringUnwind>,
     cache: CacheNative<framehop::MayAllocateDuringUnwind>,
     seen: HashMap<Vec<u64>, i64>,
+    /// The addresses in all of them.
+    addresses: usize,
     /// How many were beyond the bound.
     beyond: i64,
 }
@@ -70,7 +74,7 @@ impl Stacks {
             }
             files.push(Known { mapped, elf, file: file.zip(bias) });
         }
-        Self { files, unwinder, cache: CacheNative::new(), seen: HashMap::new(), beyond: 0 }
+        Self { files, unwinder, cache: CacheNative::new(), seen: HashMap::new(), addresses: 0, beyond: 0 }
     }
 
     /// One more, as its registers and a copy of the stack from its top tell.
@@ -89,11 +93,14 @@ impl Stacks {
                 break;
             }
         }
-        if self.seen.len() >= STACKS && !self.seen.contains_key(&found) {
+        if let Some(count) = self.seen.get_mut(&found) {
+            *count += 1;
+        } else if self.seen.len() < STACKS && self.addresses + found.len() <= ADDRESSES {
+            self.addresses += found.len();
+            self.seen.insert(found, 1);
+        } else {
             self.beyond += 1;
-            return;
         }
-        *self.seen.entry(found).or_default() += 1;
     }
 
     /// The profile of them all: each stands for `period` nanoseconds.
@@ -237,5 +244,13 @@ mod tests {
         assert_eq!((stacks.seen.len(), stacks.beyond), (STACKS, 7));
         let profile = stacks.profile(1, "");
         assert!(profile.string_table.iter().any(|text| text.starts_with("7 samples are not told")));
+        // Nor too many addresses in few of them; one that is known goes on being counted.
+        let mut stacks = Stacks::of("");
+        stacks.add(Registers { ip: 1, sp: 0, fp: 0, lr: 0 }, &[]);
+        stacks.addresses = ADDRESSES;
+        for ip in [1, 2, 1] {
+            stacks.add(Registers { ip, sp: 0, fp: 0, lr: 0 }, &[]);
+        }
+        assert_eq!((stacks.seen.values().copied().collect::<Vec<_>>(), stacks.beyond), (vec![3], 1));
     }
 }

@@ -15,8 +15,8 @@ use std::io::Write;
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::{GzEncoder, MultiGzDecoder};
-use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, LOCATION};
-use http::{HeaderMap, Method, StatusCode};
+use http::header::{ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, ETAG, HeaderName, LOCATION};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use http_body_util::BodyExt;
 use transport::{Body, BodyError, Response};
 
@@ -107,6 +107,13 @@ pub fn rewritten(mut response: Response, method: &Method, place: &Place) -> Resp
     let headers = response.headers_mut();
     headers.remove(CONTENT_LENGTH);
     OF_BODY.iter().for_each(|name| drop(headers.remove(*name)));
+    // Its parts are those of another text: whoever would go on with one begins anew.
+    headers.remove(ACCEPT_RANGES);
+    let weak = |tag: &HeaderValue| HeaderValue::from_bytes(&[b"W/", tag.as_bytes()].concat()).ok();
+    let strong = headers.get(ETAG).filter(|tag| !tag.as_bytes().starts_with(b"W/"));
+    if let Some(tag) = strong.and_then(weak) {
+        headers.insert(ETAG, tag);
+    }
     let place = place.clone();
     let page = Page::new(move |link: &str| place.lead(link));
     response.map(|body| led(body, page, coding))
@@ -119,6 +126,8 @@ struct Pass<F> {
     /// What came and was not looked at yet.
     came: Bytes,
     begun: bool,
+    /// Nothing has come at all.
+    empty: bool,
     /// Its begin says that no byte of it is ASCII.
     as_it_is: bool,
     unzip: Option<MultiGzDecoder<Vec<u8>>>,
@@ -136,6 +145,7 @@ where
         page,
         came: Bytes::new(),
         begun: false,
+        empty: true,
         as_it_is: false,
         unzip: gzip.then(|| MultiGzDecoder::new(Vec::new())),
         zip: gzip.then(|| GzEncoder::new(Vec::new(), Compression::fast())),
@@ -159,9 +169,16 @@ impl<F: Fn(&str) -> Option<String>> Pass<F> {
         while !self.ended {
             if self.came.is_empty() {
                 match self.body.frame().await {
-                    Some(frame) => self.came = frame?.into_data().unwrap_or_default(),
+                    Some(frame) => {
+                        self.came = frame?.into_data().unwrap_or_default();
+                        self.empty &= self.came.is_empty();
+                    }
                     None => {
                         self.ended = true;
+                        // Also where it was to be zipped: nothing is no zipped page.
+                        if self.empty {
+                            return Ok(None);
+                        }
                         return self.end().map(|last| Some(last).filter(|last| !last.is_empty()));
                     }
                 }
@@ -230,7 +247,6 @@ impl<F: Fn(&str) -> Option<String>> Pass<F> {
 mod tests {
     use super::*;
     use flate2::read::GzDecoder;
-    use http::HeaderValue;
     use std::io::Read;
 
     fn place() -> Place {
@@ -306,6 +322,26 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn nobody_goes_on_with_another_text() {
+        for (tag, want) in [("\"a\"", "W/\"a\""), ("W/\"a\"", "W/\"a\"")] {
+            let headers = [HTML, ("etag", tag), ("accept-ranges", "bytes")];
+            let got = rewritten(answer(200, &headers, PAGE), &Method::GET, &place());
+            assert_eq!(got.headers()[ETAG], want);
+            assert!(!got.headers().contains_key(ACCEPT_RANGES));
+            // What is no page keeps both.
+            let headers = [("content-type", "image/png"), ("etag", tag), ("accept-ranges", "bytes")];
+            let got = rewritten(answer(200, &headers, PAGE), &Method::GET, &place());
+            assert!(got.headers()[ETAG] == tag && got.headers().contains_key(ACCEPT_RANGES));
+        }
+    }
+
+    #[tokio::test]
+    async fn an_empty_page_is_one_also_where_it_was_to_be_zipped() {
+        let got = rewritten(answer(200, &[HTML, ("content-encoding", "gzip")], ""), &Method::GET, &place());
+        assert_eq!(transport::read(got.into_body(), 1000).await.expect("read"), "");
+    }
+
     fn gzip(plain: &[u8]) -> Vec<u8> {
         let mut zip = GzEncoder::new(Vec::new(), Compression::best());
         zip.write_all(plain).expect("zipped");
@@ -338,6 +374,7 @@ mod tests {
             page,
             came: Bytes::new(),
             begun: false,
+            empty: true,
             as_it_is: false,
             unzip: Some(MultiGzDecoder::new(Vec::new())),
             zip: None,
