@@ -44,6 +44,11 @@ pub trait Kernel: Send + Sync + 'static {
     /// The sets of one family's tables with what is in them, as JSON.
     async fn sets(&self, family: Family) -> Result<String, Error>;
 
+    /// Is there a table of that name?
+    async fn has_table(&self, _family: Family, _table: &str) -> Result<bool, Error> {
+        Ok(true)
+    }
+
     /// Waits until somebody else changes one of these tables. Changes before the first call are missed.
     async fn changed(&self, tables: &[&str]) -> std::io::Result<()>;
 }
@@ -66,7 +71,8 @@ impl Nft {
 impl Nft {
     /// Runs `nft` with these arguments and this input; answers with its output.
     async fn run(&self, args: &[&str], input: &str) -> Result<Vec<u8>, Error> {
-        const LIMIT: Duration = Duration::from_secs(30);
+        // Ten thousand sets are some megabytes, and take the kernel more than a few seconds.
+        let limit = Duration::from_secs(30 + u64::try_from(input.len()).unwrap_or(u64::MAX) / 50_000);
         let mut child = Command::new("nft")
             .args(args)
             .stdin(Stdio::piped())
@@ -80,11 +86,12 @@ impl Nft {
         let stdin = child.stdin.take();
         let run = async move {
             if let Some(mut stdin) = stdin {
-                stdin.write_all(input.as_bytes()).await?;
+                // Who refuses a line reads no further; its own words say more than the pipe's.
+                let _ = stdin.write_all(input.as_bytes()).await;
             }
             child.wait_with_output().await
         };
-        let output = self.clock.timeout(LIMIT, run).await.map_err(|_| Error::TimedOut(LIMIT))??;
+        let output = self.clock.timeout(limit, run).await.map_err(|_| Error::TimedOut(limit))??;
         judge(&output)?;
         Ok(output.stdout)
     }
@@ -122,6 +129,12 @@ impl Kernel for Nft {
     async fn sets(&self, family: Family) -> Result<String, Error> {
         let output = self.run(&["-j", "list", "sets", family.as_str()], "").await?;
         Ok(String::from_utf8_lossy(&output).into_owned())
+    }
+
+    async fn has_table(&self, family: Family, table: &str) -> Result<bool, Error> {
+        let table = table.to_owned();
+        let ask = tokio::task::spawn_blocking(move || nf_tables::has_table(family, &table));
+        Ok(ask.await.map_err(std::io::Error::other)??)
     }
 
     async fn changed(&self, tables: &[&str]) -> std::io::Result<()> {

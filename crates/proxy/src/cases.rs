@@ -165,6 +165,21 @@ pub fn golden() -> Vec<Case> {
                         {"name": "sctp", "port": 53, "protocol": "SCTP"}]}),
             ),
         ),
+        (
+            "outside_of_both_families",
+            base(),
+            one(
+                balanced(
+                    json!({"clusterIPs": ["10.96.0.10", "fd01::10"], "externalIPs": ["198.51.100.2", "2001:db8::2"],
+                    "loadBalancerSourceRanges": ["192.168.9.0/24", "fd09::/61"]}),
+                ),
+                &json!({"loadBalancer": {"ingress": [{"ip": "203.0.113.1"}, {"ip": "2001:db8::1"}]}}),
+                &slice(
+                    json!([{"addresses": ["10.244.0.2"], "nodeName": "n1"}, {"addresses": ["fd00::2"], "nodeName": "n1"},
+                    {"addresses": ["fd00:0:0:1::2"], "nodeName": "n2"}]),
+                ),
+            ),
+        ),
     ]
 }
 
@@ -187,17 +202,28 @@ pub fn any_rules(name: &'static str) -> impl Strategy<Value = Option<Arc<Service
         let policy = |local: bool| if local { "Local" } else { "Cluster" };
         let ips = |net: &str, bytes: &[u8]| -> Vec<String> { bytes.iter().map(|b| format!("{net}.{b}")).collect() };
         // An address of one's own, one that a load balancer may have, too, and one of some Service.
-        let foreign = |byte: &u8| ["198.51.100.1", "203.0.113.2", "10.96.0.3"][usize::from(byte % 3)];
+        let foreign = |byte: &u8| {
+            let all = [
+                ["198.51.100.1", "2001:db8:1::1"],
+                ["203.0.113.2", "2001:db8:2::2"],
+                ["10.96.0.3", "fd01::3"],
+            ];
+            all[usize::from(byte % 3)]
+        };
         let spec = json!({
             "type": kind, "clusterIP": format!("10.96.0.{ip}"), "clusterIPs": [format!("10.96.0.{ip}"), format!("fd01::{ip}")],
-            "externalIPs": outside.iter().map(foreign).collect::<Vec<&str>>(),
+            "externalIPs": outside.iter().flat_map(foreign).collect::<Vec<&str>>(),
             "internalTrafficPolicy": policy(internal), "externalTrafficPolicy": policy(external),
             "sessionAffinity": if affinity.is_some() { "ClientIP" } else { "None" },
             "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": affinity}},
-            "loadBalancerSourceRanges": if ranged { json!(["192.168.0.0/16", "192.168.9.0/24", "fd08::/64"]) } else { json!([]) },
+            "loadBalancerSourceRanges": if ranged { json!(["192.168.0.0/16", "192.168.9.0/24", "10.9.8.0/21", "fd08::/64", "fd09::/61"]) } else { json!([]) },
             "ports": ports.iter().enumerate().map(named).collect::<Vec<Value>>(),
         });
-        let ingress: Vec<Value> = ips("203.0.113", &vips).into_iter().map(|ip| json!({"ip": ip})).collect();
+        let ingress: Vec<Value> = ips("203.0.113", &vips)
+            .into_iter()
+            .chain(vips.iter().map(|byte| format!("2001:db8:2::{byte}")))
+            .map(|ip| json!({"ip": ip}))
+            .collect();
         let endpoint = |(byte, here, state, hint): &(u8, bool, u8, Option<bool>)| {
             let zone = |a: bool| if a { "a" } else { "b" };
             let mut both = vec![json!({"addresses": [format!("10.244.0.{byte}")]}), json!({"addresses": [format!("fd00::{byte}")]})];

@@ -7,24 +7,34 @@ use net::ruleset::{Family, Ruleset};
 
 use crate::options::Mode;
 
-/// The text of every nftables table of ours, removed.
-fn tables() -> String {
-    let outside = |family| Ruleset::new(family, net::egress::TABLE).remove();
-    [Family::Ip, Family::Ip6].map(|family| crate::nftables::apply::remove(family) + &outside(family)).concat()
-}
+const FAMILIES: [Family; 2] = [Family::Ip, Family::Ip6];
 
-/// Removes the rules of a mode, and nobody else's. What has none of its tools has no rules by them.
+/// Removes everything of ours, and nothing of anybody else's. What has none of its tools has no rules by them.
 ///
 /// # Errors
 /// The kernel keeps some.
-pub async fn cleanup(mode: Mode, kernel: &dyn Kernel, iptables: &dyn Iptables) -> Result<(), Error> {
+pub async fn cleanup(kernel: &dyn Kernel, iptables: &dyn Iptables) -> Result<(), Error> {
+    let outside = FAMILIES.map(|family| Ruleset::new(family, net::egress::TABLE).remove()).concat();
+    match kernel.apply(&outside).await {
+        Ok(()) | Err(Error::Program(_)) => {}
+        Err(error) => return Err(error),
+    }
+    remove(Mode::Nftables, kernel, iptables).await?;
+    remove(Mode::Iptables, kernel, iptables).await
+}
+
+/// Removes the rules of a mode. What masquerades on the way out is of both.
+///
+/// # Errors
+/// The kernel keeps some.
+pub async fn remove(mode: Mode, kernel: &dyn Kernel, iptables: &dyn Iptables) -> Result<(), Error> {
     if mode == Mode::Nftables {
-        return match kernel.apply(&tables()).await {
+        return match kernel.apply(&FAMILIES.map(crate::nftables::apply::remove).concat()).await {
             Ok(()) | Err(Error::Program(_)) => Ok(()),
             Err(error) => Err(error),
         };
     }
-    for family in [Family::Ip, Family::Ip6] {
+    for family in FAMILIES {
         let saved = match iptables.save(family).await {
             Ok(saved) => saved,
             Err(Error::Program(_)) => continue,

@@ -8,6 +8,7 @@ use net::nft::Error;
 use net::ruleset::Family;
 
 use crate::model::{Model, Settings};
+use crate::nftables::TABLE;
 use crate::nftables::apply::Applied;
 use crate::nftables::table::Change;
 
@@ -54,7 +55,7 @@ pub trait Dataplane: Send {
         None
     }
 
-    /// Looks whether the kernel still has what it was given, where nobody tells of changes.
+    /// Looks whether the kernel still has what it was given, as far as that can be seen in passing.
     async fn is_intact(&mut self) -> Result<bool, Error> {
         Ok(true)
     }
@@ -96,11 +97,17 @@ impl Dataplane for Applied {
         if Applied::needs_load(self, settings) {
             self.load(settings, model).await
         } else {
-            self.change(settings, changes).await
+            self.change(settings, model, changes).await
         }
     }
 
     fn forget(&mut self) {
         self.table = None;
+    }
+
+    /// Who changes the table is heard of, but not from within a container, whose processes have other numbers than
+    /// the kernel's; that somebody has taken it away is seen from anywhere.
+    async fn is_intact(&mut self) -> Result<bool, Error> {
+        Ok(self.table.is_none() || self.kernel.has_table(self.family, TABLE).await?)
     }
 }

@@ -34,7 +34,7 @@ pub mod nftables;
 mod options;
 mod sync;
 
-pub use cleanup::cleanup;
+pub use cleanup::{cleanup, remove};
 pub use health::Health;
 pub use options::{DetectLocal, Mode, NodePorts, Options, interface};
 pub use sync::run;

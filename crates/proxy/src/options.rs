@@ -81,6 +81,8 @@ pub struct Options {
     pub masquerade_bit: u8,
     /// Masquerade what pods send out of the cluster.
     pub masquerade_egress: bool,
+    /// Remove what the other mode has left once the kernel has the rules of this one.
+    pub takes_over: bool,
     pub kernel: Arc<dyn Kernel>,
     /// The kernel as iptables sees it, for that mode.
     pub tables: Arc<dyn Iptables>,

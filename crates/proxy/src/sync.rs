@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use api::types::core::v1 as core;
 use client::waits::Publisher;
-use client::{Client, Key, Resource};
+use client::{Cached, Client, Key, Resource};
 use net::nft::Error;
 use net::ruleset::Family;
 use stdx::backoff::Policy;
@@ -31,8 +31,8 @@ use crate::dataplane::{Dataplane, Refused};
 use crate::health::DELETION_TAINT;
 use crate::iptables::apply::Restored;
 use crate::metrics::{Extent, Metrics};
-use crate::model::objects::ZONE;
-use crate::model::{Here, Model, Settings};
+use crate::model::objects::{Node, ZONE};
+use crate::model::{HealthCheck, Here, Model, Settings};
 use crate::nftables::apply::Applied;
 use crate::nftables::table::Change;
 use crate::options::{Mode, Options};
@@ -43,8 +43,10 @@ use waiting::{NOT_YET, Waiting};
 
 /// How long to wait before what was refused is tried again.
 const RETRY: Policy = Policy { initial: Duration::from_millis(200), max: Duration::from_secs(30) };
-/// How often iptables' rules are looked at, as upstream does.
+/// How often the rules are looked at, as upstream does with iptables.
 const LOOK: Duration = Duration::from_secs(30);
+/// How long until a port for load balancers' checks that somebody has is tried again.
+const REOPEN: Duration = Duration::from_secs(10);
 /// After so long without a change by somebody else the next one is mended at once.
 const CALM: Duration = Duration::from_secs(60);
 
@@ -65,8 +67,12 @@ struct Sync {
     waiting: Waiting,
     leaving: Leaving,
     checks: Checks,
+    /// Ports of checks that could not be opened.
+    unopened: BTreeMap<Key, Option<HealthCheck>>,
     wanted: Wanted,
     state: State,
+    /// This node as it was when it last had addresses.
+    own: Option<Arc<Cached<Node>>>,
 }
 
 /// What the kernel should have.
@@ -82,12 +88,31 @@ struct State {
     pending: BTreeSet<Key>,
     /// What it refused: how often, and when to try again.
     refused: BTreeMap<Key, (u32, Instant)>,
-    planes: Vec<Box<dyn Dataplane>>,
+    planes: Vec<Plane>,
     outside: Vec<Egress>,
+    /// The tables of egress that are not loaded: how often that failed, and when to try again.
+    outside_failed: Option<(u32, Instant)>,
     gone: Gone,
     /// Connections may lead to where nobody answers.
     stale: bool,
+    /// They could not be looked at: how often, and when to try again.
+    clean_failed: Option<(u32, Instant)>,
+    /// When everything is loaded again, where somebody else changes it all the time.
+    reload: Option<Instant>,
     metrics: Metrics,
+}
+
+/// One family's dataplane.
+struct Plane {
+    rules: Box<dyn Dataplane>,
+    /// The kernel took nothing: how often in a row, and when to try again. Then everything is loaded.
+    failed: Option<(u32, Instant)>,
+}
+
+/// Once more, and later than the time before.
+fn again(failed: Option<(u32, Instant)>, now: Instant) -> Option<(u32, Instant)> {
+    let times = failed.map_or(1, |(times, _)| times.saturating_add(1));
+    Some((times, now + RETRY.delay(times)))
 }
 
 /// Why the loop goes on.
@@ -117,13 +142,17 @@ impl Sync {
             refused: BTreeMap::new(),
             planes: Vec::new(),
             outside: Vec::new(),
+            outside_failed: None,
             gone: Gone::default(),
             stale: true,
+            clean_failed: None,
+            reload: None,
             metrics: Metrics::new(&options.registry, options.mode),
         };
         let leaving = Leaving::start(client, &options, clock.clone(), stage);
         let checks = Checks::new(options.health.clone(), clock.clone());
-        Self { caches, dirty, clock, options, waiting, leaving, checks, wanted, state }
+        let unopened = BTreeMap::new();
+        Self { caches, dirty, clock, options, waiting, leaving, checks, unopened, wanted, state, own: None }
     }
 
     async fn run(&mut self) {
@@ -133,6 +162,7 @@ impl Sync {
         self.state.begin(&self.options, &self.wanted.settings);
         let (mut failures, mut drifts, mut drifted) = (0, 0, self.clock.now());
         let (started, mut triggers) = (self.clock.wall(), BTreeMap::new());
+        let mut takes_over = self.options.takes_over;
         loop {
             let revisions = self.caches.revisions();
             triggers.extend(self.dirty.take_triggers());
@@ -140,9 +170,12 @@ impl Sync {
             let (families, now) = (self.state.families(), self.clock.wall().as_second());
             self.state.metrics.begun(&families, self.dirty.take_counts(), now);
             self.observe(services, nodes).await;
+            self.state.begin(&self.options, &self.wanted.settings);
+            let families = self.state.families();
             if !self.state.pending.is_empty() {
                 self.options.health.queued();
             }
+            let unopened_due = (!self.unopened.is_empty()).then(|| self.clock.now() + REOPEN);
             let Self { caches, dirty, clock, options, wanted, state, waiting, leaving, .. } = self;
             let applied = tokio::select! {
                 applied = state.apply(wanted, options, clock) => applied,
@@ -151,6 +184,13 @@ impl Sync {
             match applied {
                 Ok(refused) => {
                     failures = 0;
+                    // What the other mode has left here would go on translating to endpoints that come no more.
+                    if std::mem::take(&mut takes_over)
+                        && let Err(error) =
+                            crate::cleanup::remove(options.mode.other(), &*options.kernel, &*options.tables).await
+                    {
+                        tracing::warn!(%error, "the rules of the other mode cannot be removed");
+                    }
                     waiting.is_over(caches, &refused, dirty);
                     leaving.in_kernel(|key| !state.refused.contains_key(key));
                     options.health.updated();
@@ -160,25 +200,22 @@ impl Sync {
                     let took =
                         fresh.filter(|at| *at >= started).map(|at| Duration::try_from(now - at).unwrap_or_default());
                     state.metrics.programmed(&families, &revisions, took);
-                    let due = state.refused.values().map(|(_, at)| *at).min();
+                    let due = [state.due(), unopened_due].into_iter().flatten().min();
                     // What woke `follow` is still to be done.
                     if dirty.is_empty() && state.pending.is_empty() {
                         match next(dirty, clock, options, due).await {
                             Event::Dirty | Event::Due => {}
                             Event::Look => state.look().await,
+                            // What is to come is enough.
+                            Event::Drift if state.reload.is_some() => {}
                             Event::Drift => {
-                                // Somebody who does it all the time is answered less and less often.
+                                // Somebody who does it all the time is answered less and less often; what
+                                // Services change goes on meanwhile.
                                 let now = clock.now();
                                 drifts = if now.since(drifted) < CALM { drifts + 1 } else { 0 };
                                 drifted = now;
                                 tracing::warn!("somebody else changed the service rules: loading them again");
-                                state.forget();
-                                if drifts > 0 {
-                                    tokio::select! {
-                                        () = clock.sleep(RETRY.delay(drifts)) => {}
-                                        never = waiting.follow(caches, dirty, &wanted.model, &wanted.here) => match never {},
-                                    }
-                                }
+                                state.reload = Some(if drifts > 0 { now + RETRY.delay(drifts) } else { now });
                             }
                         }
                     }
@@ -202,9 +239,7 @@ impl Sync {
             services.extend(self.caches.services.list().iter().map(|s| s.meta.key()));
         }
         let families = self.state.families();
-        let Self { caches, waiting, leaving, checks, wanted, state, .. } = self;
-        // Another Service may be about to let go of the port.
-        let mut unopened = Vec::new();
+        let Self { caches, waiting, leaving, checks, unopened, wanted, state, .. } = self;
         for key in services {
             let leavers = caches.leavers(&key, &wanted.here);
             let rules = caches.rules(&key, &wanted.here);
@@ -214,8 +249,10 @@ impl Sync {
                 continue;
             }
             waiting.publish(caches, &key, NOT_YET);
-            if checks.set(&key, rules.health_check).await.is_err() {
-                unopened.push((key.clone(), rules.health_check));
+            // Another Service may be about to let go of the port.
+            match checks.set(&key, rules.health_check).await {
+                Ok(()) => drop(unopened.remove(&key)),
+                Err(_) => drop(unopened.insert(key.clone(), rules.health_check)),
             }
             let rules = Some(Arc::new(rules)).filter(|r| !r.is_empty());
             let before = match &rules {
@@ -228,9 +265,10 @@ impl Sync {
             state.refused.remove(&key);
             state.pending.insert(key);
         }
-        for (key, check) in unopened {
+        for (key, check) in std::mem::take(unopened) {
             if let Err(error) = checks.set(&key, check).await {
                 tracing::warn!(%key, error, "load balancers cannot ask whether this node has endpoints");
+                unopened.insert(key, check);
             }
         }
     }
@@ -240,8 +278,14 @@ impl Sync {
         let nodes = self.caches.nodes.list();
         let (own, others): (Vec<_>, Vec<_>) = nodes.into_iter().partition(|n| n.meta.name == self.options.node_name);
         let own = own.first();
+        // Without its Node, or its addresses, this node is what it was.
+        if let Some(node) = own.filter(|node| node.view.internal_ips().next().is_some()) {
+            self.own = Some(node.clone());
+        }
+        let known = self.own.clone();
+        let known = known.as_ref().or(own);
         let ranges = others.iter().flat_map(|n| n.view.spec.pod_cidrs.clone());
-        self.wanted.settings = self.options.settings(own.map(|n| &n.view), ranges, self.caches.service_ranges());
+        self.wanted.settings = self.options.settings(known.map(|n| &n.view), ranges, self.caches.service_ranges());
         let leaves =
             own.is_some_and(|n| n.meta.is_deleting() || n.view.spec.taints.iter().any(|t| t.key == DELETION_TAINT));
         self.options.health.eligible(!leaves);
@@ -267,12 +311,7 @@ async fn next(dirty: &Dirty, clock: &SharedClock, options: &Options, due: Option
             None => std::future::pending().await,
         }
     };
-    let look = async {
-        match options.mode {
-            Mode::Iptables => clock.sleep(LOOK).await,
-            Mode::Nftables => std::future::pending().await,
-        }
-    };
+    let look = clock.sleep(LOOK);
     tokio::select! {
         () = dirty.wake.notified() => Event::Dirty,
         () = drift => Event::Drift,
@@ -282,40 +321,50 @@ async fn next(dirty: &Dirty, clock: &SharedClock, options: &Options, due: Option
 }
 
 impl State {
-    /// One dataplane a family: of those that ranges and this node's addresses are of.
+    /// One dataplane a family: of those that ranges and this node's addresses are of, and were before.
     fn begin(&mut self, options: &Options, settings: &Settings) {
         let kernel = &options.kernel;
         let families = settings.families();
-        let plane = |family: &Family| -> Box<dyn Dataplane> {
-            match options.mode {
+        let plane = |family: &Family| {
+            let rules: Box<dyn Dataplane> = match options.mode {
                 Mode::Nftables => Box::new(Applied::new(kernel.clone(), *family)),
                 Mode::Iptables => Box::new(Restored::new(options.tables.clone(), *family)),
-            }
+            };
+            Plane { rules, failed: None }
         };
-        self.planes = families.iter().map(plane).collect();
-        let outside = families.iter().filter(|_| options.masquerade_egress);
-        self.outside =
-            outside.map(|family| Egress { family: *family, kernel: kernel.clone(), loaded: false }).collect();
+        let known = self.families();
+        let new: Vec<Family> = families.into_iter().filter(|family| !known.contains(family)).collect();
+        self.planes.extend(new.iter().map(plane));
+        let outside = new.iter().filter(|_| options.masquerade_egress);
+        self.outside.extend(outside.map(|family| Egress { family: *family, kernel: kernel.clone(), loaded: false }));
     }
 
     fn families(&self) -> Vec<Family> {
-        self.planes.iter().map(|plane| plane.family()).collect()
+        self.planes.iter().map(|plane| plane.rules.family()).collect()
+    }
+
+    /// When there is something to do again that nobody tells of.
+    fn due(&self) -> Option<Instant> {
+        let refused = self.refused.values().map(|(_, at)| *at);
+        let planes = self.planes.iter().filter_map(|plane| plane.failed);
+        let failed = planes.chain(self.outside_failed).chain(self.clean_failed).map(|(_, at)| at);
+        refused.chain(failed).chain(self.reload).min()
     }
 
     /// Loads everything at the next pass.
     fn forget(&mut self) {
-        self.planes.iter_mut().for_each(|plane| plane.forget());
+        self.planes.iter_mut().for_each(|plane| plane.rules.forget());
         self.outside.iter_mut().for_each(|table| table.loaded = false);
     }
 
     /// Loads those rules again that somebody else changed.
     async fn look(&mut self) {
         for plane in &mut self.planes {
-            match plane.is_intact().await {
+            match plane.rules.is_intact().await {
                 Ok(true) => {}
                 Ok(false) => {
                     tracing::warn!("somebody else changed the service rules: loading them again");
-                    plane.forget();
+                    plane.rules.forget();
                 }
                 Err(error) => tracing::warn!(%error, "the service rules cannot be looked at"),
             }
@@ -324,13 +373,25 @@ impl State {
 
     /// Tells the kernel what it does not know yet.
     async fn apply(&mut self, wanted: &Wanted, options: &Options, clock: &SharedClock) -> Result<Refused, Error> {
+        // Somebody is tried: where all wait, until the first may be.
+        let waits: Option<Vec<Instant>> = self.planes.iter().map(|plane| plane.failed.map(|(_, at)| at)).collect();
+        if let Some(first) = waits.and_then(|all| all.into_iter().min()) {
+            clock.sleep_until(first).await;
+        }
         let now = clock.now();
+        if self.reload.take_if(|at| *at <= now).is_some() {
+            self.forget();
+        }
         let due = self.refused.iter().filter(|(_, (_, at))| *at <= now).map(|(key, _)| key.clone());
         self.pending.extend(due);
         let changes: Vec<Change> =
             self.pending.iter().map(|key| (key.clone(), wanted.model.get(key).cloned())).collect();
-        let (mut refused, mut failed) = (Refused::new(), None);
-        for plane in &mut self.planes {
+        // One family is no reason to leave the other behind: each waits for itself, and loads everything then.
+        let (mut refused, mut failed, mut taken) = (Refused::new(), None, Vec::new());
+        for Plane { rules: plane, failed: waits } in &mut self.planes {
+            if waits.is_some_and(|(_, at)| at > now) {
+                continue;
+            }
             let (family, began) = (plane.family(), clock.now());
             let extent = if plane.needs_load(&wanted.settings) { Extent::Full } else { Extent::Partial };
             let applied = plane.apply(&wanted.settings, &wanted.model, &changes).await;
@@ -340,15 +401,31 @@ impl State {
                 self.metrics.written(family, &written);
             }
             match applied {
-                Ok(no) => refused.extend(no),
-                // One family is no reason to leave the other behind.
-                Err(error) => failed = Some(error),
+                Ok(no) => {
+                    // What happened meanwhile has not been cleaned up for it.
+                    self.stale |= waits.take().is_some();
+                    refused.extend(no);
+                    taken.push(family);
+                }
+                Err(error) => {
+                    plane.forget();
+                    *waits = again(*waits, clock.now());
+                    tracing::warn!(?family, %error, "the kernel takes no service rules of this family");
+                    failed = Some(error);
+                }
             }
         }
-        for table in &mut self.outside {
-            table.apply(&options.cluster_cidrs).await?;
+        if self.outside_failed.is_none_or(|(_, at)| at <= now) {
+            let mut well = true;
+            for table in &mut self.outside {
+                if let Err(error) = table.apply(&options.cluster_cidrs).await {
+                    tracing::warn!(%error, "what pods send out of the cluster is not masqueraded");
+                    well = false;
+                }
+            }
+            self.outside_failed = if well { None } else { again(self.outside_failed, clock.now()) };
         }
-        if let Some(error) = failed {
+        if let Some(error) = failed.filter(|_| taken.is_empty()) {
             return Err(error);
         }
         self.pending.clear();
@@ -360,16 +437,17 @@ impl State {
             *at = clock.now() + RETRY.delay(*times);
             tracing::warn!(%key, error, times, "the kernel refused a Service's rules");
         }
-        self.clean(wanted, options, clock).await;
+        self.clean(wanted, options, &taken, clock).await;
         Ok(refused)
     }
 
     /// Ends connections that lead to where nobody answers any more.
-    async fn clean(&mut self, wanted: &Wanted, options: &Options, clock: &SharedClock) {
-        if !self.stale {
+    async fn clean(&mut self, wanted: &Wanted, options: &Options, families: &[Family], clock: &SharedClock) {
+        if !self.stale || self.clean_failed.is_some_and(|(_, at)| at > clock.now()) {
             return;
         }
-        for family in self.families() {
+        let mut well = true;
+        for family in families.iter().copied() {
             let began = clock.now();
             let expected = Expected::of(&wanted.model, &self.gone, &wanted.settings, family);
             let is_stale = Box::new(move |entry: &net::conntrack::Entry| expected.is_stale(entry));
@@ -380,14 +458,17 @@ impl State {
                         tracing::debug!(count, "connections that led nowhere are removed");
                     }
                 }
-                // The next change tries again.
                 Err(error) => {
-                    tracing::warn!(%error, "connections of endpoints that are gone cannot be removed");
-                    return;
+                    tracing::warn!(?family, %error, "connections of endpoints that are gone cannot be removed");
+                    well = false;
                 }
             }
         }
-        (self.stale, self.gone) = (false, Gone::default());
+        if well {
+            (self.stale, self.gone, self.clean_failed) = (false, Gone::default(), None);
+        } else {
+            self.clean_failed = again(self.clean_failed, clock.now());
+        }
     }
 }
 

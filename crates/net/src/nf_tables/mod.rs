@@ -12,7 +12,7 @@ mod values;
 use std::io;
 
 use crate::monitor::Own;
-use crate::netlink::{ACKNOWLEDGE, Socket, answers, put, put_nested, request, sequenced};
+use crate::netlink::{ACKNOWLEDGE, Message, Socket, answers, messages, put, put_nested, request, sequenced};
 use crate::ruleset::{Family, Step, Transaction};
 use values::Layout;
 
@@ -22,6 +22,7 @@ const END: u8 = 17;
 const CREATE: u16 = 0x400;
 const APPEND: u16 = 0x800;
 /// Messages.
+const GET_TABLE: u8 = 1;
 const NEW_CHAIN: u8 = 3;
 const DELETE_CHAIN: u8 = 5;
 const NEW_RULE: u8 = 6;
@@ -35,8 +36,9 @@ const ITEM: u16 = 1;
 /// Flags of sets.
 const TIMEOUT: u32 = 0x10;
 const DYNAMIC: u32 = 0x20;
-/// So many elements go into one message: an attribute's length is 16 bits.
-const ELEMENTS: usize = 512;
+/// So many bytes of elements go into one message. The length of an attribute has 16 bits, of a longer one the kernel
+/// takes a part and says nothing; and its no repeats the message, which must be read whole.
+const ELEMENTS: usize = 32 << 10;
 /// A batch that is longer is left to `nft`: it is a load, not a change.
 const LONGEST: usize = 8 << 20;
 
@@ -72,8 +74,32 @@ pub fn encode(change: &Transaction) -> Option<Batch> {
         writer.step = step;
         writer.write(what)?;
     }
+    let too_long = writer.too_long;
     let batch = writer.end();
-    (batch.bytes.len() <= LONGEST).then_some(batch)
+    (batch.bytes.len() <= LONGEST && !too_long).then_some(batch)
+}
+
+/// Is there a table of that name?
+///
+/// # Errors
+/// When the kernel does not tell.
+pub fn has_table(family: Family, table: &str) -> io::Result<bool> {
+    let socket = Socket::open()?;
+    let mut attributes = Vec::new();
+    put(&mut attributes, 1, &name(table));
+    socket.send(&request(SUBSYSTEM, GET_TABLE, 0, number(family), &attributes))?;
+    let mut buffer = vec![0; 1 << 12];
+    for message in messages(socket.receive(&mut buffer)?) {
+        match message {
+            Message::Body { subsystem: SUBSYSTEM, .. } => return Ok(true),
+            Message::Answer(error) if error != 0 => {
+                let error = io::Error::from_raw_os_error(-error);
+                return if error.kind() == io::ErrorKind::NotFound { Ok(false) } else { Err(error) };
+            }
+            _ => {}
+        }
+    }
+    Err(io::ErrorKind::UnexpectedEof.into())
 }
 
 struct Writer<'a> {
@@ -86,6 +112,8 @@ struct Writer<'a> {
     last: usize,
     /// How many sets there are: each has a number in its batch.
     sets: u32,
+    /// A message is longer than can be said.
+    too_long: bool,
 }
 
 fn name(text: &str) -> Vec<u8> {
@@ -110,7 +138,8 @@ fn border(message: u8) -> Vec<u8> {
 impl<'a> Writer<'a> {
     fn new(change: &'a Transaction) -> Self {
         let Transaction { family, table, .. } = change;
-        Self { family: *family, table, bytes: border(BEGIN), steps: Vec::new(), step: 0, last: 0, sets: 0 }
+        let bytes = border(BEGIN);
+        Self { family: *family, table, bytes, steps: Vec::new(), step: 0, last: 0, sets: 0, too_long: false }
     }
 
     fn message(&mut self, message: u8, flags: u16, attributes: &[u8]) {
@@ -118,6 +147,7 @@ impl<'a> Writer<'a> {
         let mut whole = Vec::new();
         put(&mut whole, 1, &name(self.table));
         whole.extend(attributes);
+        self.too_long |= whole.len() > 2 * ELEMENTS - 4096;
         self.last = self.bytes.len();
         let request = request(SUBSYSTEM, message, flags, number(self.family), &whole);
         self.bytes.extend(sequenced(request, u32::try_from(self.steps.len()).unwrap_or(u32::MAX)));
@@ -185,7 +215,17 @@ impl<'a> Writer<'a> {
     }
 
     fn elements(&mut self, message: u8, flags: u16, set: &str, items: &[Vec<u8>]) {
-        for items in items.chunks(ELEMENTS) {
+        let mut rest = items;
+        while !rest.is_empty() {
+            let mut bytes = 0;
+            let fits = |item: &&Vec<u8>| {
+                // With its head, and filled up.
+                bytes += (item.len() + 4).next_multiple_of(4);
+                bytes <= ELEMENTS
+            };
+            let count = rest.iter().take_while(fits).count().max(1);
+            let (items, later) = rest.split_at(count);
+            rest = later;
             let mut out = Vec::new();
             put(&mut out, 2, &name(set));
             put_nested(&mut out, 3, |out| {

@@ -317,6 +317,7 @@ impl Cluster {
             masquerade_all: false,
             masquerade_bit: 14,
             masquerade_egress: true,
+            takes_over: false,
             kernel: Arc::new(Nft::new(self.clock.clone())),
             tables: Arc::new(Tools::new(self.clock.clone())),
             connections: Arc::new(Conntrack),

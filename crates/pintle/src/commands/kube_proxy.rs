@@ -211,8 +211,7 @@ impl KubeProxy {
 pub async fn run(args: KubeProxy, clock: SharedClock) -> Result<()> {
     let (kernel, tables) = (Arc::new(Nft::new(clock.clone())), Arc::new(Tools::new(clock.clone())));
     if args.cleanup {
-        proxy::cleanup(proxy::Mode::Nftables, &*kernel, &*tables).await?;
-        return Ok(proxy::cleanup(proxy::Mode::Iptables, &*kernel, &*tables).await?);
+        return Ok(proxy::cleanup(&*kernel, &*tables).await?);
     }
     let file = match &args.config {
         Some(path) => {
@@ -256,10 +255,6 @@ pub async fn run(args: KubeProxy, clock: SharedClock) -> Result<()> {
     if let Some(at) = told.metrics {
         serving::plain(at, shown, &clock, &around).await?;
     }
-    // What the other mode has left here would go on translating to endpoints that come no more.
-    if let Err(error) = proxy::cleanup(told.mode.other(), &*kernel, &*tables).await {
-        tracing::warn!(%error, "the rules of the other mode cannot be removed");
-    }
     let health = Health::new(clock.clone(), &registry);
     if let Some(at) = told.healthz {
         serving::open(at, Arc::new(health.clone()), &clock, &around).await?;
@@ -278,6 +273,7 @@ pub async fn run(args: KubeProxy, clock: SharedClock) -> Result<()> {
         masquerade_all: told.masquerade_all,
         masquerade_bit: told.masquerade_bit,
         masquerade_egress: args.masquerade_egress,
+        takes_over: true,
         kernel,
         tables,
         connections: Arc::new(Conntrack),

@@ -1,8 +1,10 @@
 //! Remembers what the kernel has and sends it only the difference. What the kernel refuses is found
 //! among the rest and left out, so that one Service starves no other.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use client::Key;
 use net::nft::{Error, Kernel};
 use net::ruleset::{Family, Ruleset};
 
@@ -10,21 +12,34 @@ use super::affinity;
 use super::names::{FORMER_TABLE, TABLE};
 use super::table::{Change, Table};
 use crate::dataplane::{Refused, sift};
-use crate::model::{Model, Settings};
+use crate::model::{Model, ServiceRules, Settings};
 
 /// One table in the kernel.
 pub struct Applied {
-    kernel: Arc<dyn Kernel>,
+    pub(crate) kernel: Arc<dyn Kernel>,
     pub(crate) family: Family,
     /// `None` before the first load and after a failure: the next one replaces the whole table.
     pub(crate) table: Option<Table>,
+    /// Services of which a difference was refused although everything was loaded anew: it is their own fault.
+    doubted: BTreeSet<Key>,
+}
+
+/// So many endpoints with session affinity a Service may have, over all its ports: each is a set and a chain of its
+/// own, of which twenty thousand take the kernel most of a minute, for everybody on the node.
+const STICKY: usize = 2_000;
+
+/// Why a Service is not even tried.
+fn is_too_much(rules: &ServiceRules, family: Family) -> Option<String> {
+    let sticky = rules.of(family).iter().filter(|(_, port)| port.affinity.is_some());
+    let count: usize = sticky.map(|(_, port)| port.endpoints.all().len()).sum();
+    (count > STICKY).then(|| format!("{count} endpoints with session affinity, of {STICKY} at most"))
 }
 
 impl Applied {
     /// Nothing is known of the kernel's state yet; what an earlier process left keeps working until
     /// the first load replaces it in one transaction.
     pub fn new(kernel: Arc<dyn Kernel>, family: Family) -> Self {
-        Self { kernel, family, table: None }
+        Self { kernel, family, table: None, doubted: BTreeSet::new() }
     }
 
     /// Does the next change need every Service?
@@ -35,12 +50,20 @@ impl Applied {
     /// Replaces the whole table by that of `model`, in one transaction.
     pub async fn load(&mut self, settings: &Settings, model: &Model) -> Result<Refused, Error> {
         self.table = None;
-        let all: Vec<Change> = model.iter().map(|(key, rules)| (key.clone(), Some(rules.clone()))).collect();
+        self.doubted.retain(|key| model.contains_key(key));
+        let mut refused = Refused::new();
+        let mut all: Vec<Change> = Vec::with_capacity(model.len());
+        for (key, rules) in model {
+            match is_too_much(rules, self.family) {
+                Some(why) => drop(refused.insert(key.clone(), why)),
+                None => all.push((key.clone(), Some(rules.clone()))),
+            }
+        }
         let table = Table::with(self.family, settings.clone(), all.iter().cloned());
         let error = match self.replace(&table).await {
             Ok(()) => {
                 self.table = Some(table);
-                return Ok(Refused::new());
+                return Ok(refused);
             }
             Err(Error::Refused(error)) => Error::Refused(error),
             Err(error) => return Err(error),
@@ -55,29 +78,39 @@ impl Applied {
             let text = Table::with(family, settings.clone(), group).whole().load();
             async move { kernel.check(&text).await }
         };
-        let (taken, refused) = sift(&all, check).await?;
+        let (taken, sifted) = sift(&all, check).await?;
         let table = Table::with(self.family, settings.clone(), taken);
         self.replace(&table).await?;
         self.table = Some(table);
+        refused.extend(sifted);
         Ok(refused)
     }
 
     async fn replace(&self, table: &Table) -> Result<(), Error> {
         let whole = table.whole();
-        let mut text = whole.load();
+        let (load, former) = (whole.load(), Ruleset::new(self.family, FORMER_TABLE).remove());
         if whole.sets.keys().any(|name| name.starts_with(super::names::AFFINITY)) {
             // Without them clients are sent anywhere once more: no reason to stop.
-            match self.kernel.sets(self.family).await {
-                Ok(listing) => text += &affinity::carried(&listing, &whole),
-                Err(error) => tracing::warn!(%error, "who had which endpoint is not known"),
+            let carried = match self.kernel.sets(self.family).await {
+                Ok(listing) => affinity::carried(&listing, &whole),
+                Err(error) => {
+                    tracing::warn!(%error, "who had which endpoint is not known");
+                    String::new()
+                }
+            };
+            if !carried.is_empty() {
+                match self.kernel.apply(&format!("{load}{carried}{former}")).await {
+                    Err(Error::Refused(error)) => tracing::warn!(error, "who had which endpoint is not taken along"),
+                    result => return result,
+                }
             }
         }
-        text += &Ruleset::new(self.family, FORMER_TABLE).remove();
-        self.kernel.apply(&text).await
+        self.kernel.apply(&(load + &former)).await
     }
 
     /// Brings the kernel up to date with what changed since the load. What is refused is as it was.
-    pub async fn change(&mut self, settings: &Settings, changes: &[Change]) -> Result<Refused, Error> {
+    /// The first time that one is, everything is loaded anew: it may be the table that is not as it is thought to be.
+    pub async fn change(&mut self, settings: &Settings, model: &Model, changes: &[Change]) -> Result<Refused, Error> {
         let Some(mut table) = self.table.take() else { return Ok(Refused::new()) };
         // A cancelled call leaves the state unknown until the next load.
         if table.settings() != settings {
@@ -87,7 +120,14 @@ impl Applied {
             }
         }
         let mut refused = Refused::new();
-        let mut groups: Vec<&[Change]> = vec![changes];
+        let mut fit: Vec<Change> = Vec::with_capacity(changes.len());
+        for (key, rules) in changes {
+            match rules.as_ref().and_then(|rules| is_too_much(rules, self.family)) {
+                Some(why) => drop(refused.insert(key.clone(), why)),
+                None => fit.push((key.clone(), rules.clone())),
+            }
+        }
+        let mut groups: Vec<&[Change]> = vec![&fit];
         while let Some(group) = groups.pop() {
             let before = table.inverse(group);
             let change = table.change(group);
@@ -95,10 +135,14 @@ impl Applied {
                 continue;
             }
             match self.kernel.change(change).await {
-                Ok(()) => {}
+                Ok(()) => self.doubted.retain(|doubted| group.iter().all(|(key, _)| key != doubted)),
                 Err(Error::Refused(error)) => {
                     table.change(&before);
                     match group {
+                        [(key, _)] if self.doubted.insert(key.clone()) => {
+                            tracing::warn!(%key, error, "the kernel refused a change: loading everything anew");
+                            return self.load(settings, model).await;
+                        }
                         [(key, _)] => drop(refused.insert(key.clone(), error)),
                         _ => {
                             let (left, right) = group.split_at(group.len() / 2);

@@ -70,7 +70,12 @@ impl Waiting {
     pub(super) async fn follow(&mut self, caches: &Caches, dirty: &Dirty, model: &Model, here: &Here) -> Infallible {
         loop {
             dirty.wake.notified().await;
-            for key in dirty.peek() {
+            // Who is named is named; and no more are than there is room for.
+            let unnamed = dirty.peek().into_iter().filter(|key| !self.services.contains_key(key)).collect::<Vec<Key>>();
+            for key in unnamed {
+                if self.services.len() >= NAMED {
+                    break;
+                }
                 let present = caches.rules(&key, here);
                 let nothing = ServiceRules::default();
                 if present != *model.get(&key).map_or(&nothing, |rules| rules) {

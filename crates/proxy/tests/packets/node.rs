@@ -202,7 +202,11 @@ impl Node {
                 assert!(tokio_timeout(Duration::from_millis(200), quiet).await.is_none(), "our own change was told");
                 run("nft flush table ip kube-proxy");
                 let heard = kernel.changed(&[proxy::nftables::TABLE]);
-                tokio_timeout(Duration::from_secs(10), heard).await.is_some_and(|heard| heard.is_ok())
+                let heard = tokio_timeout(Duration::from_secs(10), heard).await.is_some_and(|heard| heard.is_ok());
+                // Who hears nothing sees that it is gone.
+                assert!(planes[0].is_intact().await.expect("looked at"), "the table is there");
+                run("nft delete table ip kube-proxy");
+                heard && !planes[0].is_intact().await.expect("looked at")
             })
         })
     }
@@ -218,7 +222,7 @@ impl Node {
     /// What the other mode has left is removed, as a proxy does that begins.
     pub fn look_for_others(&mut self) {
         let other = self.mode.other();
-        within("n1", || self.runtime.block_on(proxy::cleanup(other, &*self.kernel, &*self.tables))).expect("removed");
+        within("n1", || self.runtime.block_on(proxy::remove(other, &*self.kernel, &*self.tables))).expect("removed");
     }
 
     /// All tables and rules of the node.
@@ -230,14 +234,14 @@ impl Node {
     pub fn switch(&mut self, specs: &[Spec]) {
         let before = self.mode;
         self.mode = before.other();
-        within("n1", || self.runtime.block_on(proxy::cleanup(before, &*self.kernel, &*self.tables))).expect("removed");
         self.restart(specs);
+        within("n1", || self.runtime.block_on(proxy::remove(before, &*self.kernel, &*self.tables))).expect("removed");
     }
 
     /// Nothing of ours is left.
     pub fn cleanup(&mut self) {
         within("n1", || {
-            self.runtime.block_on(proxy::cleanup(self.mode, &*self.kernel, &*self.tables)).expect("removed");
+            self.runtime.block_on(proxy::cleanup(&*self.kernel, &*self.tables)).expect("removed");
             let left = std::process::Command::new("nft").args(["list", "ruleset"]).output().expect("nft runs");
             let left = String::from_utf8_lossy(&left.stdout);
             assert!(!left.contains("KUBE") && !left.contains("kube"), "{left}");

@@ -79,7 +79,7 @@ async fn after_a_failure_the_whole_table_is_loaded_again() {
     let texts = kernel.take();
     assert!(texts.len() == 1 && texts[0].starts_with("table ip kube-proxy\ndelete table ip kube-proxy\n"), "{texts:?}");
     assert!(!applied.needs_load(&settings));
-    applied.change(&settings, &all).await.expect("nothing to do");
+    applied.change(&settings, &model(&all), &all).await.expect("nothing to do");
     assert_eq!(kernel.take(), [""; 0]);
     *kernel.broken.lock().expect("not poisoned") = true;
     assert!(applied.load(&settings, &model(&all)).await.is_err());
@@ -111,13 +111,43 @@ async fn what_is_refused_is_found_and_left_out() {
     // … and after it.
     hate(&["d"]);
     let gone: Vec<Change> = all.iter().map(|(key, _)| (key.clone(), None)).collect();
-    let refused = applied.change(&settings, &gone).await.expect("the rest is taken");
-    assert_eq!(names(&refused), "d");
-    let table = applied.table.as_ref().expect("known");
-    assert_eq!(table.services().keys().map(|k| k.name.as_str()).collect::<Vec<_>>(), ["d"]);
+    let refused = applied.change(&settings, &model(&[]), &gone).await.expect("all is taken");
+    // What cannot be taken away by a difference goes with a load.
+    assert_eq!(names(&refused), "");
+    assert!(applied.table.as_ref().expect("known").services().is_empty());
+    let texts = kernel.take();
+    assert!(texts.last().is_some_and(|text| text.starts_with("table ip kube-proxy\ndelete table")), "{texts:?}");
+    // What is refused by itself costs one load, and is left out from then on.
+    for loads in [1, 0] {
+        let some = &all[2..5];
+        let refused = applied.change(&settings, &model(some), some).await.expect("the rest is taken");
+        assert_eq!(names(&refused), "d");
+        let texts = kernel.take();
+        let count = texts.iter().filter(|text| text.starts_with("table ip kube-proxy\ndelete table")).count();
+        assert_eq!(count, loads, "{texts:?}");
+        let table = applied.table.as_ref().expect("known");
+        assert_eq!(table.services().keys().map(|k| k.name.as_str()).collect::<Vec<_>>(), ["c", "e"]);
+    }
     hate(&[]);
-    assert!(applied.change(&settings, &gone).await.expect("taken").is_empty());
+    assert!(applied.change(&settings, &model(&all[2..5]), &all[2..5]).await.expect("taken").is_empty());
     assert!(kernel.take().concat().contains(&at("d")));
+}
+
+#[tokio::test]
+async fn a_service_with_too_many_clients_to_remember_is_refused_alone() {
+    let (kernel, mut applied) = applied();
+    let ports: Vec<_> = (1..=1001).map(|port| json!({"name": format!("p{port}"), "port": port})).collect();
+    let spec = json!({"clusterIP": "10.96.0.1", "ports": ports, "sessionAffinity": "ClientIP"});
+    let endpoints = json!([{"addresses": ["10.244.0.2"]}, {"addresses": ["10.244.0.3"]}]);
+    let slice = json!({"endpoints": endpoints, "ports": ports});
+    let big: Change = (Key::new("default", "big"), Some(cases::rules("big", spec, json!({}), slice)));
+    let all = [big, service("a", 2, json!({"sessionAffinity": "ClientIP"}))];
+    let refused = applied.load(&cases::settings(), &model(&all)).await.expect("loaded");
+    assert_eq!(refused.values().collect::<Vec<_>>(), ["2002 endpoints with session affinity, of 2000 at most"]);
+    let refused = applied.change(&cases::settings(), &model(&all), &all).await.expect("taken");
+    assert_eq!(refused.keys().map(|key| key.name.as_str()).collect::<Vec<_>>(), ["big"]);
+    let texts = kernel.take().concat();
+    assert!(texts.contains("10.96.0.2 ") && !texts.contains("10.96.0.1 "), "{texts}");
 }
 
 #[tokio::test]
@@ -132,4 +162,18 @@ async fn clients_stay_with_their_endpoints_across_a_load() {
     applied.load(&cases::settings(), &model(&all)).await.expect("loaded");
     let texts = kernel.take();
     assert!(texts[0].contains(&format!("{set} {{ 192.0.2.1 timeout 10800s expires 77s }}")), "{texts:?}");
+}
+
+#[tokio::test]
+async fn what_clients_had_holds_up_no_load() {
+    let (kernel, mut applied) = applied();
+    let all = [service("a", 1, json!({"sessionAffinity": "ClientIP"}))];
+    let table = Table::with(Family::Ip, cases::settings(), all.iter().cloned()).whole();
+    let set = table.sets.keys().find(|n| n.starts_with("affinity-")).expect("there is one").clone();
+    *kernel.sets.lock().expect("not poisoned") = json!({"nftables": [{"set": {"family": "ip", "name": set,
+        "table": "kube-proxy", "elem": [{"elem": {"val": "192.0.2.1", "timeout": 10800, "expires": 77}}]}}]})
+    .to_string();
+    *kernel.hated.lock().expect("not poisoned") = ["timeout 10800s expires".to_owned()].into();
+    assert!(applied.load(&cases::settings(), &model(&all)).await.expect("loaded").is_empty());
+    assert!(kernel.take().concat().contains("10.96.0.1 . tcp . 80"));
 }
