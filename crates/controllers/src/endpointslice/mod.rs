@@ -89,7 +89,7 @@ impl Controller {
                 return;
             }
             let zones = Zones::of(own.nodes.list().iter());
-            if std::mem::replace(&mut *known.lock(), Some(zones.clone())) == Some(zones) {
+            if known.lock().replace(zones.clone()) == Some(zones) {
                 return;
             }
             for service in own.services.list().iter().filter(|s| s.view.is_topology_auto()) {

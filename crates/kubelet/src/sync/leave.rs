@@ -56,8 +56,10 @@ mod tests {
 
     #[test]
     fn who_waits_and_for_how_long() {
+        /// Whether it was deleted and runs, its grace in ms, its Services, and how long it waits in ms.
+        type Case<'a> = (bool, bool, u64, &'a [String], Option<u64>);
         let (web, none) = (["web".to_owned()], []);
-        let table: [(bool, bool, u64, &[String], Option<u64>); 7] = [
+        let table: [Case<'_>; 7] = [
             (true, true, 30_000, &web, Some(2_000)),
             (true, true, 4_000, &web, Some(2_000)),
             (true, true, 1_000, &web, Some(500)),

@@ -63,12 +63,10 @@ impl Client {
     async fn stream(&mut self, headers: &[(&str, &str)]) -> (Id, bool) {
         let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let id = self.writer.open(headers).await.expect("opened");
-        loop {
-            match self.reader.next().await.expect("whole").expect("more") {
-                Event::Replied { id: of } if of == id => return (id, true),
-                Event::Reset { id: of, .. } if of == id => return (id, false),
-                other => panic!("{other:?}"),
-            }
+        match self.reader.next().await.expect("whole").expect("more") {
+            Event::Replied { id: of } if of == id => (id, true),
+            Event::Reset { id: of, .. } if of == id => (id, false),
+            other => panic!("{other:?}"),
         }
     }
 
@@ -85,7 +83,7 @@ impl Client {
     }
 
     /// What is said on a connection until it has ended.
-    async fn to_the_end(&mut self, (data, error): (Id, Id)) -> Heard {
+    async fn until_the_end(&mut self, (data, error): (Id, Id)) -> Heard {
         let (mut heard, mut open) = (Heard::default(), 2);
         while open > 0 {
             match self.reader.next().await.expect("whole").expect("more") {
@@ -123,7 +121,7 @@ async fn both_directions_carry_much_and_end_by_themselves() {
         writer.data(ids.0, said).await.expect("sent");
         writer.finish(ids.0).await.expect("sent");
     });
-    let heard = client.to_the_end(ids).await;
+    let heard = client.until_the_end(ids).await;
     saying.await.expect("ran");
     assert_eq!(echo.await.expect("ran"), MUCH as u64);
     assert!(heard.data == [&sent[..], b"the end"].concat() && heard.error.is_empty() && !heard.reset);
@@ -138,7 +136,7 @@ async fn one_connection_that_ends_touches_no_other() {
     // Nobody listens.
     let nobody = closed().await;
     let ids = client.connect(nobody, "nobody").await;
-    let heard = client.to_the_end(ids).await;
+    let heard = client.until_the_end(ids).await;
     let told =
         format!("error forwarding port {nobody} to pod web_ns, uid u-1: failed to connect to localhost:{nobody}");
     assert!(heard.error.starts_with(&told) && heard.error.contains("connection refused"), "{heard:?}");
@@ -147,17 +145,15 @@ async fn one_connection_that_ends_touches_no_other() {
     let broken = taken.recv().await.expect("a connection");
     broken.set_zero_linger().expect("set");
     drop(broken);
-    assert_eq!(client.to_the_end(ids).await, Heard { reset: true, ..Heard::default() });
+    assert_eq!(client.until_the_end(ids).await, Heard { reset: true, ..Heard::default() });
     // The client gives it up: the pod's end is closed, and that is all.
     let ids = client.connect(port, "given up").await;
     let mut given_up = taken.recv().await.expect("a connection");
     client.writer.reset(ids.0).await.expect("sent");
     assert_eq!(given_up.read(&mut [0; 8]).await.expect("read"), 0);
-    loop {
-        match client.reader.next().await.expect("whole").expect("more") {
-            Event::Finished { id } if id == ids.1 => break,
-            other => panic!("{other:?}"),
-        }
+    match client.reader.next().await.expect("whole").expect("more") {
+        Event::Finished { id } if id == ids.1 => {}
+        other => panic!("{other:?}"),
     }
     // The first one is as it was.
     client.writer.data(kept.0, Bytes::from_static(b"still")).await.expect("sent");
@@ -165,7 +161,7 @@ async fn one_connection_that_ends_touches_no_other() {
     pod.read_exact(&mut heard).await.expect("read");
     pod.write_all(&heard).await.expect("written");
     drop(pod);
-    assert_eq!(client.to_the_end(kept).await, Heard { data: b"still".to_vec(), ..Heard::default() });
+    assert_eq!(client.until_the_end(kept).await, Heard { data: b"still".to_vec(), ..Heard::default() });
 }
 
 #[tokio::test]
