@@ -3,15 +3,16 @@
 //!
 //! ```text
 //!  Service  pintle.dev/leave-before-stop: "true"
-//!  pod deleted ─► slice: terminating ─► proxy of the node: kernel ─► Lease kube-system/kube-proxy-NODE
+//!  pod deleted ─► slice: terminating ─► proxy of the node: kernel ─► Lease kube-public/kube-proxy-NODE
 //!                                                                        │ default/web/UID
 //!                                  kubelet: hooks, then signals ◄────────┘ (or its patience has ended)
 //! ```
 
 /// The annotation of a Service whose endpoints are to leave first; its value is `true`.
 pub const WANTED: &str = "pintle.dev/leave-before-stop";
-/// The namespace of the Leases.
-pub const NAMESPACE: &str = "kube-system";
+/// The namespace of the Leases: one without those by which controllers, schedulers and nodes are led, so that who
+/// may write these may write no others.
+pub const NAMESPACE: &str = "kube-public";
 /// The annotation of a Lease that names the endpoints that have left, one a line.
 pub const LEFT: &str = "pintle.dev/endpoints-left";
 /// At most so many are named: 160 kB, of which an object may have 256 of annotations. For those beyond, kubelets

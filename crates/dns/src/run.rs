@@ -361,7 +361,7 @@ mod tests {
         let length = asks.recv(&mut buffer).await.expect("an answer");
         assert_eq!(read(&buffer[..length]).expect("an answer").code, rcode::NXDOMAIN);
         // It says that it lives, and takes away what it wrote when it stops.
-        until(|| world.fake.object(LEASES, "kube-system", "kube-dns-a")).await;
+        until(|| world.fake.object(LEASES, "kube-public", "kube-dns-a")).await;
         world.stage.stop();
         world.task.await.expect("ended");
         assert_eq!((world.fake.objects(SLICES).len(), world.fake.objects(LEASES).len()), (0, 0));
@@ -403,7 +403,8 @@ mod tests {
             "endpoints": [{"addresses": ["192.0.2.2"], "nodeName": "b", "conditions": {"ready": true}}],
         });
         let lease = json!({
-            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta,
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": "kube-dns-b", "namespace": "kube-public", "labels": labels},
             "spec": {"holderIdentity": "b", "renewTime": "2026-01-01T00:00:00.000000Z"},
         });
         for (resource, object) in [

@@ -47,6 +47,8 @@ const RETRY: Policy = Policy { initial: Duration::from_millis(200), max: Duratio
 const LOOK: Duration = Duration::from_secs(30);
 /// How long until a port for load balancers' checks that somebody has is tried again.
 const REOPEN: Duration = Duration::from_secs(10);
+/// How often connections are looked at, of which there may be hundreds of thousands.
+const CLEAN: Duration = Duration::from_secs(1);
 /// After so long without a change by somebody else the next one is mended at once.
 const CALM: Duration = Duration::from_secs(60);
 
@@ -97,6 +99,10 @@ struct State {
     stale: bool,
     /// They could not be looked at: how often, and when to try again.
     clean_failed: Option<(u32, Instant)>,
+    /// When they were looked at last.
+    cleaned: Option<Instant>,
+    /// Families of which those are gone that led nowhere before this process began.
+    reconciled: Vec<Family>,
     /// When everything is loaded again, where somebody else changes it all the time.
     reload: Option<Instant>,
     metrics: Metrics,
@@ -146,6 +152,8 @@ impl Sync {
             gone: Gone::default(),
             stale: true,
             clean_failed: None,
+            cleaned: None,
+            reconciled: Vec::new(),
             reload: None,
             metrics: Metrics::new(&options.registry, options.mode),
         };
@@ -192,7 +200,10 @@ impl Sync {
                         tracing::warn!(%error, "the rules of the other mode cannot be removed");
                     }
                     waiting.is_over(caches, &refused, dirty);
-                    leaving.in_kernel(|key| !state.refused.contains_key(key));
+                    // Who may still be reached by one family has not left.
+                    if state.planes.iter().all(|plane| plane.failed.is_none()) {
+                        leaving.in_kernel(|key| !state.refused.contains_key(key));
+                    }
                     options.health.updated();
                     // What happened before this process began took as long as that took to begin.
                     let (now, all) = (clock.wall(), std::mem::take(&mut triggers));
@@ -348,7 +359,8 @@ impl State {
         let refused = self.refused.values().map(|(_, at)| *at);
         let planes = self.planes.iter().filter_map(|plane| plane.failed);
         let failed = planes.chain(self.outside_failed).chain(self.clean_failed).map(|(_, at)| at);
-        refused.chain(failed).chain(self.reload).min()
+        let stale = self.cleaned.filter(|_| self.stale).map(|at| at + CLEAN);
+        refused.chain(failed).chain(self.reload).chain(stale).min()
     }
 
     /// Loads everything at the next pass.
@@ -443,17 +455,28 @@ impl State {
 
     /// Ends connections that lead to where nobody answers any more.
     async fn clean(&mut self, wanted: &Wanted, options: &Options, families: &[Family], clock: &SharedClock) {
-        if !self.stale || self.clean_failed.is_some_and(|(_, at)| at > clock.now()) {
+        let now = clock.now();
+        let is_early = self.cleaned.is_some_and(|at| now.since(at) < CLEAN);
+        if !self.stale || is_early || self.clean_failed.is_some_and(|(_, at)| at > now) {
             return;
         }
+        self.cleaned = Some(now);
         let mut well = true;
         for family in families.iter().copied() {
             let began = clock.now();
-            let expected = Expected::of(&wanted.model, &self.gone, &wanted.settings, family);
+            let mut settings = wanted.settings.clone();
+            // What goes from now on is known; an address of the ranges that is not may be another proxy's.
+            if self.reconciled.contains(&family) {
+                settings.service_cidrs.clear();
+            }
+            let expected = Expected::of(&wanted.model, &self.gone, &settings, family);
             let is_stale = Box::new(move |entry: &net::conntrack::Entry| expected.is_stale(entry));
             match options.connections.remove_udp(family, is_stale).await {
                 Ok(count) => {
                     self.metrics.cleaned(family, clock.now().since(began), count);
+                    if !self.reconciled.contains(&family) {
+                        self.reconciled.push(family);
+                    }
                     if count > 0 {
                         tracing::debug!(count, "connections that led nowhere are removed");
                     }

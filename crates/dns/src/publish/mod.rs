@@ -22,7 +22,7 @@ use stdx::{ClockExt, Rng, SharedClock};
 
 use crate::nodes::Nodes;
 use crate::ready::{Ready, tend};
-use plan::{Action, Heard, MANAGED_BY, MANAGER, NAMESPACE, SILENT, Seen, conflicts, lease, plan};
+use plan::{Action, Heard, LEASES, MANAGED_BY, MANAGER, NAMESPACE, SILENT, Seen, conflicts, lease, plan};
 
 /// How long to wait before what failed is tried again.
 const RETRY: Policy = Policy { initial: Duration::from_millis(200), max: Duration::from_secs(30) };
@@ -78,8 +78,11 @@ impl Publisher {
             .labels(ours.clone())
             .start(clock.clone(), rng.clone(), stage);
         // They change all the time, and are looked at now and then.
-        let leases =
-            in_namespace(Resource::of::<coordination::Lease>()).labels(ours).start(clock.clone(), rng.clone(), stage);
+        let leases: Informer<Value> = Informer::builder(client.clone(), Resource::of::<coordination::Lease>())
+            .without_json()
+            .namespace(LEASES)
+            .labels(ours)
+            .start(clock.clone(), rng.clone(), stage);
         let (a, b) = (ready.clone(), ready.clone());
         service.subscribe(move |_| a.wake.notify_one());
         slices.subscribe(move |_| b.wake.notify_one());
@@ -111,7 +114,7 @@ impl Publisher {
     }
 
     fn leases(&self) -> Api<Value> {
-        self.client.dynamic(Resource::of::<coordination::Lease>()).namespace(NAMESPACE)
+        self.client.dynamic(Resource::of::<coordination::Lease>()).namespace(LEASES)
     }
 
     async fn keep(&self) {

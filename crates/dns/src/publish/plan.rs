@@ -14,6 +14,9 @@ use stdx::clock::Instant;
 
 /// The namespace and the name of the Service: where everybody looks for it.
 pub const NAMESPACE: &str = "kube-system";
+/// Where the Leases are: not beside those by which controllers and schedulers are led, so that who may write these
+/// may write no others.
+pub const LEASES: &str = "kube-public";
 pub const SERVICE: &str = "kube-dns";
 /// Who writes the slices.
 pub const MANAGER: &str = "dns.pintle.dev";
@@ -105,7 +108,7 @@ pub fn lease(own: &Own, node: &Node, renewed: &str) -> Value {
         "kind": "Lease",
         "metadata": {
             "name": slice_name(&own.node),
-            "namespace": NAMESPACE,
+            "namespace": LEASES,
             "labels": {"k8s-app": "kube-dns", MANAGED_BY: MANAGER},
             "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": own.node, "uid": node.uid}],
         },

@@ -24,6 +24,8 @@ use crate::options::Options;
 const RETRY: Policy = Policy { initial: Duration::from_millis(50), max: Duration::from_secs(10) };
 /// How long to wait before connections are looked at again.
 const LOOK: Policy = Policy { initial: Duration::from_millis(10), max: Duration::from_millis(200) };
+/// Looking takes one part in so many of a processor at most.
+const SHARE: u32 = 10;
 /// For so long connections that were there may go on; the kubelet waits no longer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -58,6 +60,7 @@ impl Leaving {
             known: None,
             told: BTreeSet::new(),
             since: BTreeMap::new(),
+            rests: Instant::default(),
         };
         let stopped = stage.stopped();
         stage.spawn(async move {
@@ -120,6 +123,8 @@ struct Writer {
     told: BTreeSet<Left>,
     /// When each of those that are gone from the rules was first seen to be.
     since: BTreeMap<Left, Instant>,
+    /// Until then connections are not looked at: where there are very many, that takes its time.
+    rests: Instant,
 }
 
 impl Writer {
@@ -169,7 +174,14 @@ impl Writer {
         }
         let asked: BTreeSet<SocketAddr> =
             gone.iter().filter(|(left, _)| !self.told.contains(*left)).flat_map(|(_, at)| at).copied().collect();
-        let open = if asked.is_empty() { Ok(asked) } else { self.connections.open_tcp(asked).await };
+        if asked.is_empty() {
+            return left(gone, &self.since, &asked, now);
+        }
+        self.clock.sleep_until(self.rests).await;
+        let begun = self.clock.now();
+        let open = self.connections.open_tcp(asked).await;
+        let done = self.clock.now();
+        self.rests = done + done.since(begun) * SHARE;
         let open = open.unwrap_or_else(|error| {
             tracing::warn!(%error, "who still answers somebody cannot be seen");
             BTreeSet::new()

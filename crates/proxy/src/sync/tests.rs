@@ -357,7 +357,7 @@ async fn it_is_told_what_the_kernel_has_and_how_long_that_took() {
 impl Bench {
     /// What the kubelet of the node is told to have left.
     fn left(&self) -> Vec<String> {
-        let lease = self.fake.object("leases.coordination.k8s.io", "kube-system", "kube-proxy-n");
+        let lease = self.fake.object("leases.coordination.k8s.io", api::leaving::NAMESPACE, "kube-proxy-n");
         let told = lease.as_ref().and_then(|l| machinery::meta::annotation(l, api::leaving::LEFT)).unwrap_or_default();
         told.lines().map(str::to_owned).collect()
     }
@@ -442,9 +442,8 @@ async fn a_lease_that_cannot_be_written_is_tried_again() {
     bench.answer("10.96.0.7", Ok(())).await;
     let wants = |s: &mut Value| s["metadata"]["annotations"] = json!({api::leaving::WANTED: "true"});
     bench.fake.change("services", "default", "web", wants);
-    let mine =
-        json!({"metadata": {"name": "kube-proxy-n", "namespace": "kube-system"}, "spec": {"holderIdentity": "old"}});
-    let leases = bench.client.dynamic(Resource::of::<coordination::Lease>()).namespace("kube-system");
+    let mine = json!({"metadata": {"name": "kube-proxy-n", "namespace": api::leaving::NAMESPACE}, "spec": {"holderIdentity": "old"}});
+    let leases = bench.client.dynamic(Resource::of::<coordination::Lease>()).namespace(api::leaving::NAMESPACE);
     leases.create(&mine).await.expect("made");
     for (gone, stays) in [(1, 2), (2, 3)] {
         bench.endpoints("web", &[(gone, "n", true), (stays, "n", false)]);
@@ -452,7 +451,7 @@ async fn a_lease_that_cannot_be_written_is_tried_again() {
         bench.until("it is told", |b| b.left() == [format!("default/web/uid-{gone}")]).await;
         // Somebody else writes in between.
         let labels = |lease: &mut Value| lease["metadata"]["labels"] = json!({"a": "b"});
-        bench.fake.change("leases.coordination.k8s.io", "kube-system", "kube-proxy-n", labels);
+        bench.fake.change("leases.coordination.k8s.io", api::leaving::NAMESPACE, "kube-proxy-n", labels);
     }
     bench.stage.stop();
 }
@@ -473,6 +472,26 @@ async fn a_family_that_fails_holds_up_no_other() {
     bench.answer("table ip6 kube-proxy", Ok(())).await;
     bench.service("next", "10.96.0.8").await;
     bench.answer("10.96.0.8", Ok(())).await;
+    bench.stage.stop();
+}
+
+#[tokio::test]
+async fn who_may_be_reached_by_one_family_has_not_left() {
+    let ranges = ["10.96.0.0/12", "fd01::/112"].map(|range| range.parse().expect("a range"));
+    let bench = Bench::knowing(Mode::Nftables, ranges.into());
+    bench.answer("table ip kube-proxy", Ok(())).await;
+    let no = || Err(Error::Refused("Operation not supported".into()));
+    bench.answer("table ip6 kube-proxy", no()).await;
+    bench.service("web", "10.96.0.7").await;
+    bench.answer("10.96.0.7", Ok(())).await;
+    let wants = |s: &mut Value| s["metadata"]["annotations"] = json!({api::leaving::WANTED: "true"});
+    bench.fake.change("services", "default", "web", wants);
+    bench.endpoints("web", &[(1, "n", true), (2, "n", false)]);
+    bench.answer("10.244.0.2", Ok(())).await;
+    bench.until("the other family", |b| !b.kernel.asked.lock().is_empty()).await;
+    assert_eq!(bench.left(), Vec::<String>::new());
+    bench.answer("table ip6 kube-proxy", Ok(())).await;
+    bench.until("it is told", |b| b.left() == ["default/web/uid-1"]).await;
     bench.stage.stop();
 }
 
