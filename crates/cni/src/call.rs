@@ -164,7 +164,12 @@ fn status(config: &Config) -> Result<(), Error> {
             return Err(Error::new(NOT_AVAILABLE, format!("no address is left in {range}")));
         }
     }
-    Ok(())
+    match &config.gate {
+        Some(gate) if gate.symlink_metadata().is_err() => {
+            Err(Error::new(NOT_AVAILABLE, format!("nobody keeps network policies at {}", gate.display())))
+        }
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]

@@ -7,6 +7,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -28,10 +30,18 @@ struct Answer {
     error: String,
 }
 
+/// Connects within the limit: who listens and takes nobody would be waited for without end.
+fn connect(socket: &Path, limit: Duration) -> io::Result<UnixStream> {
+    let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    for timeout in [Timeout::Send, Timeout::Recv] {
+        set_socket_timeout(&fd, timeout, Some(limit))?;
+    }
+    rustix::net::connect(&fd, &SocketAddrUnix::new(socket)?)?;
+    Ok(fd.into())
+}
+
 fn ask(socket: &Path, op: &str, record: &Record, addresses: &[IpAddr], limit: Duration) -> io::Result<Answer> {
-    let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(limit))?;
-    stream.set_write_timeout(Some(limit))?;
+    let mut stream = connect(socket, limit)?;
     let question = json!({
         "op": op,
         "containerID": record.container_id,
@@ -46,7 +56,8 @@ fn ask(socket: &Path, op: &str, record: &Record, addresses: &[IpAddr], limit: Du
     serde_json::from_str(&line).map_err(io::Error::other)
 }
 
-/// Waits until the pod may have its network. Where nobody listens there are no policies.
+/// Waits until the pod may have its network. That somebody is to be asked is the configuration's word: where nobody
+/// listens, the rules of this pod are in no kernel.
 ///
 /// # Errors
 /// When the answer is no, or does not come.
@@ -59,8 +70,10 @@ pub fn open(socket: &Path, record: &Record) -> Result<(), Error> {
     match ask(socket, "add", record, &record.addresses, LIMIT) {
         Ok(answer) if answer.ok => Ok(()),
         Ok(answer) => Err(refused(answer.error)),
-        // Nothing keeps policies on this node.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
+            let mend = "`pintle network-policy` keeps them, or `pintle network --no-network-policy` asks for none";
+            Err(refused(format!("nobody listens at {} ({error}): {mend}", socket.display())))
+        }
         Err(error) => Err(refused(format!("{}: {error}", socket.display()))),
     }
 }

@@ -82,18 +82,34 @@ pub fn transaction(records: &[Record]) -> String {
         .concat()
 }
 
-/// Writes the rules of all records to the kernel; one call at a time.
+/// Writes the rules of all records to the kernel, those of other networks beside this one included; one call at a
+/// time.
 ///
 /// # Errors
 /// When the disk or the kernel refuses.
 pub fn sync(records: &Records) -> Result<(), Error> {
     let lock = records.hold_ports().map_err(Error::io("the lock of host ports"))?;
-    let all = records.all().map_err(Error::io("the records"))?;
+    let mut all = Vec::new();
+    for network in records.beside().map_err(Error::io("the records"))? {
+        all.extend(network.all().map_err(Error::io("the records"))?);
+    }
     nft::run_locked(&transaction(&all), lock).map_err(|error| Error {
         code: INPUT_OUTPUT,
         message: "the rules of host ports".into(),
         details: error.to_string(),
     })
+}
+
+/// Writes them again where any pod has a port of the host, for whoever sees that they may be gone.
+///
+/// # Errors
+/// When the disk or the kernel refuses.
+pub fn restore(records: &Records) -> Result<(), Error> {
+    let mut any = false;
+    for network in records.beside().map_err(Error::io("the records"))? {
+        any |= network.all().map_err(Error::io("the records"))?.iter().any(|record| !record.ports.is_empty());
+    }
+    if any { sync(records) } else { Ok(()) }
 }
 
 /// Ends what the kernel still translates of UDP by rules that are no longer: to others than the pods that have

@@ -4,8 +4,10 @@
 //!  attachments/CONTAINER,IFNAME   the record; its lock is held by whoever works on that attachment
 //!  addresses/10.244.0.5           a link whose target is the attachment that has the address
 //!  last.4, last.6                 the address given out last
-//!  ports.lock                     held while the rules of host ports are written
 //! ```
+//!
+//! Beside the folders of networks is `ports.lock`, which is held while the rules of host ports are written: one
+//! table has those of all networks.
 //!
 //! Nothing is synced to the disk: after a power loss there are no pods, and what is left of records is
 //! collected. A record is there before any address is its attachment's, and goes after all of them.
@@ -117,6 +119,22 @@ impl Records {
         Self { dir: data_dir.join(network) }
     }
 
+    /// Those of every network whose records are kept in the same place, this one's included.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn beside(&self) -> io::Result<Vec<Self>> {
+        let Some(all) = self.dir.parent() else { return Ok(vec![self.clone()]) };
+        let mut out = Vec::new();
+        for entry in absent(fs::read_dir(all))?.into_iter().flatten() {
+            let dir = entry?.path();
+            if dir.join("attachments").is_dir() {
+                out.push(Self { dir });
+            }
+        }
+        Ok(out)
+    }
+
     fn attachments(&self) -> PathBuf {
         self.dir.join("attachments")
     }
@@ -203,14 +221,14 @@ impl Records {
         }
     }
 
-    /// Takes the lock of host ports.
+    /// Takes the lock of host ports, of all networks.
     ///
     /// # Errors
     /// When the disk refuses.
     pub fn hold_ports(&self) -> io::Result<File> {
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false).mode(0o600).custom_flags(libc_nofollow());
-        let file = options.open(self.dir.join("ports.lock"))?;
+        let file = options.open(self.dir.parent().unwrap_or(&self.dir).join("ports.lock"))?;
         flock(&file, FlockOperation::LockExclusive)?;
         Ok(file)
     }

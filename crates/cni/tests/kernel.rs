@@ -7,12 +7,13 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use net::namespace::Namespace;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
 use serde_json::{Value, json};
 
 /// Set inside the test's own namespaces.
@@ -80,6 +81,7 @@ const TESTS: &[(&str, fn())] = &[
     ("calls_by_the_specification", calls_by_the_specification),
     ("pods_reach_each_other_and_the_host", pods_reach_each_other_and_the_host),
     ("ports_of_the_host", ports_of_the_host),
+    ("networks_share_the_ports_of_the_host", networks_share_the_ports_of_the_host),
     ("bandwidth_is_limited", bandwidth_is_limited),
     ("a_gate_that_refuses_or_is_silent_fails_the_add", a_gate_that_refuses_or_is_silent_fails_the_add),
     ("a_range_that_is_given_out_says_so", a_range_that_is_given_out_says_so),
@@ -424,9 +426,11 @@ fn a_gate_that_refuses_or_is_silent_fails_the_add() {
     let config = network.with(|c| c["gate"] = json!(path));
     let before = kernel();
     let pod = Container::new("p1");
-    // Nobody keeps policies: nobody is asked.
-    add(&pod, &config);
-    del(&pod, &config);
+    // Nobody keeps policies where somebody should: the rules of this pod are in no kernel.
+    let said = call("ADD", &pod, &config).expect_err("nobody there");
+    assert!(said["code"] == 102 && said["details"].as_str().is_some_and(|d| d.contains("network-policy")), "{said}");
+    assert_eq!(call("STATUS", &pod, &config).expect_err("nobody there")["code"], 50);
+    same(&kernel(), &before);
     let ok = "{\"ok\":true}\n";
     let asked = gate(&path, vec!["{\"error\":\"the pod is not known\"}\n", ok, "", ok, ok, ok]);
     let said = call("ADD", &pod, &config).expect_err("refused");
@@ -446,7 +450,40 @@ fn a_gate_that_refuses_or_is_silent_fails_the_add() {
     // Its keeper was killed: what is not known to be in the kernel is not.
     let said = call("ADD", &pod, &config).expect_err("nobody there");
     assert_eq!(said["code"], 102, "{said}");
+    // Somebody listens and takes nobody: who asks does not wait for ever.
+    std::fs::remove_file(&path).expect("removed");
+    let full = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).expect("a socket");
+    bind(&full, &SocketAddrUnix::new(&path).expect("an address")).expect("bound");
+    listen(&full, 0).expect("listens");
+    let _waits = UnixStream::connect(&path).expect("the one who may wait");
+    let said = call("ADD", &pod, &config).expect_err("nobody is taken");
+    assert_eq!(said["code"], 102, "{said}");
     pod.end();
+}
+
+/// Ports of the host of pods of two networks are in one table: neither network takes the other's away.
+fn networks_share_the_ports_of_the_host() {
+    let network = Network::new(&["10.99.0.0/24"]);
+    let port = |c: &mut Value, port: u16| {
+        c["capabilities"] = json!({"portMappings": true});
+        c["runtimeConfig"] = json!({"portMappings": [{"hostPort": port, "containerPort": 8080, "protocol": "tcp"}]});
+    };
+    let before = kernel();
+    let first = network.with(|c| port(c, 9001));
+    let second = network.with(|c| {
+        port(c, 9002);
+        (c["name"], c["ranges"]) = (json!("m"), json!(["10.98.0.0/24"]));
+    });
+    let pods = ["p1", "p2"].map(Container::new);
+    add(&pods[0], &first);
+    add(&pods[1], &second);
+    pods.iter().for_each(|pod| serve(pod, 8080));
+    assert_eq!([says("", "192.0.2.10", 9001), says("", "192.0.2.10", 9002)], ["p1", "p2"]);
+    del(&pods[1], &second);
+    assert_eq!([says("", "192.0.2.10", 9001), says("", "192.0.2.10", 9002)], ["p1", ""]);
+    del(&pods[0], &first);
+    pods.iter().for_each(Container::end);
+    same(&kernel(), &before);
 }
 
 fn a_range_that_is_given_out_says_so() {

@@ -42,13 +42,17 @@ pub fn binary() -> Result<PathBuf> {
     found.context("the pintle binary is not built (cargo build -p pintle)")
 }
 
+/// Where clusters under test have IPv6 addresses, those of Services and of pods.
+pub const RANGES_V6: &str = "fd00:10::/32";
+
 /// Keeps test traffic for cluster addresses on this machine, whatever the rules under test do.
 pub async fn guard() -> Result<()> {
     let Some(interface) = default_interface().await else { return Ok(()) };
     let rules = format!(
         "table inet pintle-e2e-guard\ndelete table inet pintle-e2e-guard\ntable inet pintle-e2e-guard {{\n\
          chain out {{\ntype filter hook postrouting priority 300\n\
-         oifname \"{interface}\" ip daddr {{ 10.96.0.0/12, 10.244.0.0/16 }} counter drop\n}}\n}}\n"
+         oifname \"{interface}\" ip daddr {{ 10.96.0.0/12, 10.244.0.0/16 }} counter drop\n\
+         oifname \"{interface}\" ip6 daddr {RANGES_V6} counter drop\n}}\n}}\n"
     );
     let path = tempfile::NamedTempFile::new()?;
     std::fs::write(path.path(), rules)?;

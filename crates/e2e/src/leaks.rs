@@ -37,6 +37,10 @@ impl Host {
             addresses.lines().map(|l| l.split_whitespace().skip(1).take(3).collect::<Vec<_>>().join(" ")).collect(),
         );
         add("route", run("ip", &["route", "show", "table", "all"])?.lines().map(|l| l.trim().to_owned()).collect());
+        // What routers announce comes and goes.
+        let lasting = |line: &&str| !line.contains(" expires ");
+        let v6 = run("ip", &["-6", "route", "show"])?;
+        add("route of IPv6", v6.lines().filter(lasting).map(|l| l.trim().to_owned()).collect());
         add("rules", rules()?);
         add("mount", host::reset::mounts()?.into_iter().map(|m| m.display().to_string()).collect());
         let mut cgroups = Vec::new();
@@ -50,7 +54,9 @@ impl Host {
         below(Path::new("/run/netns"), false, &mut namespaces);
         add("network namespace", namespaces);
         add("process", processes()?);
-        add("setting", vec![format!("ip_forward {}", host::sysctl::get("net.ipv4.ip_forward")?)]);
+        let (v6, _) = host::sysctl::FORWARD_V6;
+        let forwards = |name: &str| host::sysctl::get(name).map(|value| format!("{name} {value}"));
+        add("setting", vec![forwards("net.ipv4.ip_forward")?, forwards(v6).unwrap_or_default()]);
         let mut files = Vec::new();
         folders.iter().for_each(|folder| below(folder, false, &mut files));
         add("file", files);

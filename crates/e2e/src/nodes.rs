@@ -1,5 +1,6 @@
 //! Several nodes on one machine: network namespaces, each with a container runtime, `pintle kubelet`,
-//! `pintle kube-proxy` and `pintle network` of its own, joined by hand to one API server.
+//! `pintle kube-proxy`, `pintle network` and `pintle network-policy` of its own, where it is wanted a `pintle dns`,
+//! too, joined by hand to one API server.
 //!
 //! ```text
 //!   host: pintle up without a node   10.88.0.254
@@ -52,12 +53,14 @@ pub struct Spec {
     pub kubelet: Vec<String>,
     /// More flags of its kube-proxy.
     pub proxy: Vec<String>,
+    /// Flags of a DNS of its own; `None`: its pods ask those of other nodes.
+    pub dns: Option<Vec<String>>,
 }
 
 impl Spec {
     /// One on the same network as the host.
     pub fn near(name: &'static str, number: u8) -> Self {
-        Self { name, address: Ipv4Addr::new(10, 88, 0, number), kubelet: Vec::new(), proxy: Vec::new() }
+        Self { name, address: Ipv4Addr::new(10, 88, 0, number), kubelet: Vec::new(), proxy: Vec::new(), dns: None }
     }
 
     /// One behind the router.
@@ -202,6 +205,7 @@ impl Nodes {
             ("kubelet", user.as_str(), "system:nodes"),
             ("proxy", "system:kube-proxy", ""),
             ("policy", "system:network-policy", ""),
+            ("dns", "system:pintle:dns", ""),
         ] {
             own.identity(file, &ca, &Request::client(user, group), now)?;
             let path = |suffix: &str| own.path(&format!("{file}.{suffix}")).display().to_string();
@@ -251,9 +255,18 @@ impl Nodes {
             format!("--cluster-cidr={PODS}"),
         ];
         proxy.extend(node.spec.proxy.clone());
-        let mut network = vec![flag("kubeconfig", &certs.join("proxy.kubeconfig")), host_name];
+        let mut network = vec![flag("kubeconfig", &certs.join("proxy.kubeconfig")), host_name.clone()];
         network.extend(abandoned::roots(&node.folder));
-        for (command, flags) in [("network", network), ("kubelet", kubelet), ("kube-proxy", proxy)] {
+        network.push(format!("--container-runtime-endpoint=unix://{}", layout.containerd_socket().display()));
+        let mut policy = vec![flag("kubeconfig", &certs.join("policy.kubeconfig")), host_name.clone()];
+        policy.extend(abandoned::roots(&node.folder));
+        let mut parts =
+            vec![("network-policy", policy), ("network", network), ("kubelet", kubelet), ("kube-proxy", proxy)];
+        if let Some(more) = &node.spec.dns {
+            let own = [flag("kubeconfig", &certs.join("dns.kubeconfig")), host_name];
+            parts.push(("dns", own.into_iter().chain(more.iter().cloned()).collect()));
+        }
+        for (command, flags) in parts {
             node.parts.push(self.part(name, &node.folder, command, &flags)?);
         }
         Ok(())
@@ -266,24 +279,6 @@ impl Nodes {
         let mut process = inside(name, self.cluster.binary());
         process.arg(command).args(flags).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         Ok(process.spawn()?)
-    }
-
-    /// Starts one more part on a node, which ends with it.
-    pub fn start_part(&mut self, node: &str, command: &str, flags: &[String]) -> Result<()> {
-        let at = self.nodes.iter().position(|n| n.spec.name == node).with_context(|| format!("a node {node}"))?;
-        let child = self.part(node, &self.nodes[at].folder.clone(), command, flags)?;
-        self.nodes[at].parts.push(child);
-        Ok(())
-    }
-
-    /// A kubeconfig of a node's: `kubelet`, `proxy` or `policy`.
-    pub fn kubeconfig(&self, node: &str, part: &str) -> Result<PathBuf> {
-        Ok(self.node(node)?.folder.join("certs").join(format!("{part}.kubeconfig")))
-    }
-
-    /// The flags that name a node's folders.
-    pub fn roots(&self, node: &str) -> Result<Vec<String>> {
-        Ok(abandoned::roots(&self.node(node)?.folder))
     }
 
     /// Waits until every node is Ready.
@@ -305,7 +300,7 @@ impl Nodes {
             let lines: Vec<&str> = text.lines().collect();
             format!("{} {part}:\n{}\n", node.spec.name, lines[lines.len().saturating_sub(25)..].join("\n"))
         };
-        ["network", "kubelet", "kube-proxy"].map(tail).concat()
+        ["network", "kubelet", "kube-proxy", "network-policy", "dns"].map(tail).concat()
     }
 
     /// What a command says in a namespace of ours: a node's, `out`, `router`.

@@ -116,6 +116,14 @@ async fn journey(nodes: &mut Nodes) -> Result<()> {
         let said = nodes.get(from, url).await.with_context(|| format!("{from} {url}"))?;
         ensure!(said.trim() == want, "{from} {url}: {said}");
     }
+    // Somebody flushes the rules of a node: what pods need comes back by itself.
+    nodes.says("n1", &["nft", "flush", "ruleset"]).await?;
+    let mended = || async {
+        let said = nodes.get("out", "http://10.88.0.1:8085/").await?;
+        ensure!(said.trim() == "p1", "{said}");
+        Ok(())
+    };
+    nodes.cluster.eventually("ports of the host come back", mended).await?;
     // More than one packet each way, through the tunnel.
     let ip = field(nodes, "pod/p3", ".status.podIP").await?;
     nodes.cluster.kubectl(&["exec", "p3", "--", "sh", "-c", "dd if=/dev/zero of=/w/big bs=1M count=8"]).await?;

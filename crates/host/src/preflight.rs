@@ -68,7 +68,7 @@ pub struct Wanted {
     /// The container runtime of others that is to be used.
     pub runtime_endpoint: Option<String>,
     /// The addresses that pods will get, and where the plugin that gives them out keeps its records.
-    pub pod_network: Option<(IpNet, PathBuf)>,
+    pub pod_network: Option<(Vec<IpNet>, PathBuf)>,
     /// There is a cluster already.
     pub is_known: bool,
     /// The ranges of the cluster, with the flags that name them.
@@ -220,7 +220,9 @@ pub async fn look(wanted: &Wanted, path: &str, clock: &SharedClock) -> Facts {
     };
     // With records there are pods of our own, and one that is half gone may have a route without its record.
     let fresh = wanted.pod_network.as_ref().filter(|(_, state)| !state.join(cni::NETWORK).exists());
-    let foreign_routes = fresh.map(|(range, state)| routes::foreign(*range, state)).unwrap_or_default();
+    let foreign_routes =
+        fresh.map(|(ranges, state)| ranges.iter().flat_map(|range| routes::foreign(*range, state)).collect());
+    let foreign_routes = foreign_routes.unwrap_or_default();
     let of_pods = wanted.ranges.iter().filter(|(flag, _)| *flag == POD_RANGE).map(|(_, range)| *range);
     let missing_links = match Rtnl::open() {
         Ok(rtnl) if is_root && wanted.containers => {

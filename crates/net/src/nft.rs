@@ -35,7 +35,12 @@ pub trait Kernel: Send + Sync + 'static {
 
     /// Applies a difference whole, or fails and changes nothing.
     async fn change(&self, change: Transaction) -> Result<(), Error> {
-        self.apply(&change.text()).await
+        self.change_all(vec![change]).await
+    }
+
+    /// Applies differences of several tables together, or fails and changes nothing.
+    async fn change_all(&self, changes: Vec<Transaction>) -> Result<(), Error> {
+        self.apply(&changes.iter().map(Transaction::text).collect::<String>()).await
     }
 
     /// Asks whether the kernel would take `transaction`; nothing changes.
@@ -109,15 +114,17 @@ impl Kernel for Nft {
         self.run(&["-f", "-"], transaction).await.map(drop)
     }
 
-    async fn change(&self, change: Transaction) -> Result<(), Error> {
+    async fn change_all(&self, changes: Vec<Transaction>) -> Result<(), Error> {
         // `nft` reads every chain there is before it says a word to the kernel.
-        let Some(batch) = nf_tables::encode(&change) else { return self.apply(&change.text()).await };
+        let Some(batch) = nf_tables::encode_all(&changes) else {
+            return self.apply(&changes.iter().map(Transaction::text).collect::<String>()).await;
+        };
         let (own, sender) = (self.own.clone(), self.sender.clone());
         let send = move || sender.lock().unwrap_or_else(PoisonError::into_inner).send(&batch, &own);
         let sent = tokio::task::spawn_blocking(send).await.map_err(std::io::Error::other)?;
         match sent {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(refused)) => Err(Error::Refused(refused.told(&change))),
+            Ok(Err(refused)) => Err(Error::Refused(refused.told_of(&changes))),
             Err(error) => Err(Error::Program(error)),
         }
     }

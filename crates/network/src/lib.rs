@@ -12,8 +12,9 @@
 //!                                                                 whose Ethernet address follows from its name
 //! ```
 //!
-//! Nothing is remembered: what is ours is known by the number that routes carry (and that they lead to a network by a gateway) and by the device's name, so
-//! that a process that starts goes on from what it finds. When it stops everything stays: pods outlive us.
+//! Nothing is remembered: what is ours is known by the number that routes carry (and that they lead to a network by
+//! a gateway) and by the device's name, so that a process that starts goes on from what it finds. When it stops
+//! everything stays: pods outlive us.
 //!
 //! # Invariants
 //!
@@ -24,6 +25,7 @@
 //!   [src/plan.rs: only_the_difference_is_done]
 
 pub mod kernel;
+mod metrics;
 pub mod nodes;
 pub mod plan;
 mod sync;
@@ -31,6 +33,7 @@ mod sync;
 use std::sync::Arc;
 
 use ipnet::IpNet;
+use stdx::metrics::Registry;
 
 pub use plan::Mode;
 pub use sync::run;
@@ -60,4 +63,6 @@ pub struct Options {
     pub ranges: Vec<IpNet>,
     /// Hears what this node's own pods need.
     pub own: Option<Tell>,
+    /// Where it counts what it does.
+    pub registry: Registry,
 }

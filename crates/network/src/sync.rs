@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::types::core::v1 as core;
+use client::events::Reference;
+use client::waits::Publisher;
 use client::{Client, Informer, Meta, Resource};
 use ipnet::IpNet;
 use net::rtnl::Rtnl;
@@ -15,12 +17,17 @@ use stdx::shutdown::Stage;
 use stdx::{ClockExt, Rng, SharedClock};
 use tokio::sync::Notify;
 
+use crate::metrics::Metrics;
 use crate::nodes::{Node, NodeView};
 use crate::plan::{self, Mode, Wanted};
 use crate::{Options, Own, kernel};
 
 /// How long to wait before what was refused is tried again.
 const RETRY: Policy = Policy { initial: Duration::from_millis(200), max: Duration::from_secs(30) };
+
+/// The codes of Waits: nodes whose pods nothing leads to, and what the kernel refused.
+const UNREACHED: &str = "PodsUnreachable";
+const NOT_IN_KERNEL: &str = "RoutesNotInKernel";
 
 /// How long what the kernel tells is gathered.
 const SETTLE: Duration = Duration::from_millis(100);
@@ -41,6 +48,7 @@ enum Event {
 }
 
 async fn sync(client: Client, clock: SharedClock, rng: Rng, options: Options, stage: &Stage) {
+    let waits = Publisher::start(&client, "network", |_| true, clock.clone(), stage);
     let nodes = Informer::<NodeView>::builder(client, Resource::of::<core::Node>()).without_json().start(
         clock.clone(),
         rng,
@@ -60,6 +68,7 @@ async fn sync(client: Client, clock: SharedClock, rng: Rng, options: Options, st
     });
     // Until all nodes are known what an earlier process made stays.
     nodes.synced().await;
+    let metrics = Metrics::new(&options.registry);
     let mut state = State { options, told: None, complained: BTreeSet::new() };
     let mut failures = 0;
     // Opened again with every pass until the kernel tells.
@@ -67,7 +76,19 @@ async fn sync(client: Client, clock: SharedClock, rng: Rng, options: Options, st
     loop {
         let unheard = if monitor.is_none() { open(&mut monitor).err() } else { None };
         let all = nodes.list().iter().map(|n| Node::of(&n.meta.name, created(&n.meta), &n.view)).collect::<Vec<_>>();
-        let due = match state.pass(all).await.and(unheard.map_or(Ok(()), Err)) {
+        let (count, begun) = (all.len(), clock.now());
+        let done = state.pass(all).await.and(unheard.map_or(Ok(()), Err));
+        metrics.passed(clock.now().since(begun), done.is_ok());
+        metrics.nodes(count, state.complained.len());
+        if let Some(own) = nodes.find("", &state.options.node_name) {
+            tell(
+                &waits,
+                &Reference::of(&Resource::of::<core::Node>(), &own.meta),
+                &state.complained,
+                done.as_ref().err(),
+            );
+        }
+        let due = match done {
             Ok(()) => {
                 failures = 0;
                 None
@@ -115,6 +136,27 @@ async fn changed(monitor: &mut Option<Monitor>) -> io::Result<()> {
         Some(monitor) => monitor.changed().await,
         None => std::future::pending().await,
     }
+}
+
+/// Says what this Node waits for, as far as pods of others are concerned.
+fn tell(waits: &Publisher, own: &Reference, unreached: &BTreeSet<(String, &'static str)>, error: Option<&io::Error>) {
+    match unreached_text(unreached) {
+        Some(text) => waits.publish(own, UNREACHED, "other nodes", text),
+        None => waits.withdraw(own, UNREACHED),
+    }
+    match error {
+        Some(error) => waits.publish(own, NOT_IN_KERNEL, "the kernel", format!("the kernel refused: {error}")),
+        None => waits.withdraw(own, NOT_IN_KERNEL),
+    }
+}
+
+/// Names the first few.
+fn unreached_text(unreached: &BTreeSet<(String, &'static str)>) -> Option<String> {
+    const NAMED: usize = 3;
+    let named: Vec<String> = unreached.iter().take(NAMED).map(|(node, why)| format!("{node} ({why})")).collect();
+    let more = unreached.len().saturating_sub(NAMED);
+    let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+    (!named.is_empty()).then(|| format!("pods of these nodes cannot be reached: {}{rest}", named.join(", ")))
 }
 
 /// A Node without a time is younger than all others.
@@ -174,4 +216,18 @@ fn apply(name: &str, nodes: &[Node], mode: Mode, ranges: &[IpNet]) -> io::Result
     let seen = if changed { kernel::look(&rtnl)? } else { seen };
     run(&plan::difference(&seen, &wanted));
     Ok((wanted, failure))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_few_are_named() {
+        let of = |names: &[&str]| unreached_text(&names.iter().map(|n| ((*n).to_owned(), "why")).collect());
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&["b", "a"]).as_deref(), Some("pods of these nodes cannot be reached: a (why), b (why)"));
+        let many = of(&["a", "b", "c", "d", "e"]).expect("a text");
+        assert!(many.ends_with("c (why) and 2 more"), "{many}");
+    }
 }

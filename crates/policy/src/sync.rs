@@ -222,10 +222,11 @@ impl Sync {
         drop(claims);
         let now = self.clock.now();
         let due = self.refused.iter().filter(|(_, (_, at))| *at <= now).map(|(key, _)| key.clone());
-        let policies: BTreeSet<Key> = marks.policies.into_iter().chain(due).collect();
+        let policies: BTreeSet<Key> = marks.policies.iter().cloned().chain(due).collect();
         for key in policies {
             let policy = self.caches.policies.get(&key).map(|p| Arc::new(policy::read(&key.namespace, &p.view)));
-            if let Some(policy) = &policy {
+            // Of one that is only tried again it stays told what the kernel said.
+            if let Some(policy) = policy.as_ref().filter(|_| marks.policies.contains(&key)) {
                 self.telling.changed(&self.caches, &key, policy);
             }
             self.pending.insert(Whose::Policy(key.clone()), Change::Policy(key, policy));

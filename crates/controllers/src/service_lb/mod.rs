@@ -175,14 +175,11 @@ fn node_of(node: &Cached<NodeView>) -> Node {
         let all = node.view.status.addresses.iter().filter(|a| a.kind == kind);
         all.filter_map(|a| a.address.parse().ok()).collect()
     };
-    // Each family has the addresses that reach furthest.
-    let (outer, inner) = (of("ExternalIP"), of("InternalIP"));
-    let mut addresses = Vec::new();
-    for is_v4 in [true, false] {
-        let (outer, inner) = [&outer, &inner].map(|all| all.iter().copied().filter(|a| a.is_ipv4() == is_v4)).into();
-        let outer: Vec<IpAddr> = outer.collect();
-        addresses.extend(if outer.is_empty() { inner.collect() } else { outer });
-    }
+    // Those that reach furthest first. Where an outer one is translated on the way, what comes to it comes to an
+    // inner one, which the node must know as the load balancer's, too.
+    let mut addresses = of("ExternalIP");
+    let inner: Vec<IpAddr> = of("InternalIP").into_iter().filter(|a| !addresses.contains(a)).collect();
+    addresses.extend(inner);
     let kubelet = u16::try_from(node.view.status.daemon_endpoints.kubelet_endpoint.port).unwrap_or(0);
     Node { name: node.meta.name.clone(), addresses, kubelet, listening: BTreeSet::new() }
 }
@@ -503,6 +500,6 @@ mod tests {
         assert!(!eligible(&node(json!({}), json!([{"key": LEAVES, "effect": "NoSchedule"}]), "True")));
         let node = node_of(&plain);
         let shown: Vec<String> = node.addresses.iter().map(ToString::to_string).collect();
-        assert_eq!((shown, node.kubelet), (vec!["192.0.2.1".to_owned(), "fd00::1".to_owned()], 10250));
+        assert_eq!((shown, node.kubelet), (["192.0.2.1", "10.0.0.1", "fd00::1"].map(str::to_owned).to_vec(), 10250));
     }
 }

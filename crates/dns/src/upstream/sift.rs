@@ -33,14 +33,28 @@ pub fn sift(question: &Question, message: Message) -> Reply {
     // Who says that there is nothing must be responsible for one of the names.
     let soa =
         message.authority.iter().find(|r| r.kind() == kind::SOA && names.iter().any(|name| name.is_within(&r.name)));
+    // An answer that was made of a wildcard comes with the proof that nothing stands nearer, and without an SOA: it is
+    // of the zone that signed the answer.
+    let zone = soa.map(|soa| soa.name.clone()).or_else(|| kept.iter().find_map(signer));
     let proves = |record: &&Record| {
         question.signatures
             && matches!(record.kind(), kind::NSEC | kind::NSEC3 | kind::RRSIG)
-            && soa.is_some_and(|soa| record.name.is_within(&soa.name))
+            && zone.as_ref().is_some_and(|zone| record.name.is_within(zone))
     };
     let proofs = message.authority.iter().filter(proves).cloned();
     let authority = soa.cloned().into_iter().chain(proofs).collect();
     Reply { code: message.code, authentic: message.authentic, answers: kept, authority, ..Reply::default() }
+}
+
+/// The zone that made a signature, where it may have: what it signed is of that zone.
+fn signer(record: &Record) -> Option<Name> {
+    /// What stands before the name: type, algorithm, labels, three times, and the key's number.
+    const BEFORE: usize = 18;
+    let Data::Other { kind: kind::RRSIG, data } = &record.data else { return None };
+    let (name, end) = Name::read(data, BEFORE).ok()?;
+    let name = name.lower();
+    // It is never compressed, and the root signs no answers.
+    (end <= data.len() && name != Name::root() && record.name.lower().is_within(&name)).then_some(name)
 }
 
 #[cfg(test)]
@@ -65,6 +79,10 @@ mod tests {
                 expire: 1,
                 minimum: 9,
             }),
+            "RRSIG" if words.len() > 2 && words[2] != "x" => {
+                let data = [&[0; 18][..], Name::parse(words[2]).expect("a name").bytes(), &[7; 9]].concat();
+                Data::Other { kind: kind::RRSIG, data: data.into() }
+            }
             "RRSIG" => Data::Other { kind: kind::RRSIG, data: Box::from([]) },
             "NSEC" => Data::Other { kind: kind::NSEC, data: Box::from([]) },
             other => panic!("{other}"),
@@ -104,6 +122,15 @@ mod tests {
                 true,
                 &["a.org. A 1.1.1.1", "a.org. TYPE46 ", "org. SOA ns. me. 9", "b.org. TYPE47 "],
             ),
+            // Made of a wildcard: the proof comes with the answer, from whoever signed it and nobody else.
+            (
+                &["a.org A 1.1.1.1", "a.org RRSIG org"],
+                &["0.org NSEC x", "0.org RRSIG org", "b.net NSEC x"],
+                true,
+                &["a.org. A 1.1.1.1", "a.org. TYPE46 ", "0.org. TYPE47 ", "0.org. TYPE46 "],
+            ),
+            (&["a.org A 1.1.1.1", "a.org RRSIG net"], &["b.net NSEC x"], true, &["a.org. A 1.1.1.1", "a.org. TYPE46 "]),
+            (&["a.org A 1.1.1.1", "a.org RRSIG org"], &["0.org NSEC x"], false, &["a.org. A 1.1.1.1"]),
         ];
         for (answers, authority, signatures, want) in rows {
             let name = Name::parse("a.org").expect("a name");

@@ -20,7 +20,7 @@ mod reverse;
 pub use objects::{SERVICE_NAME, Service, Slice};
 pub use records::{Endpoint, Port, Records, Target, decide};
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -73,6 +73,12 @@ pub enum Found {
 struct Namespace {
     exists: bool,
     services: HashMap<Box<[u8]>, Arc<Records>>,
+}
+
+/// The addresses of a Service's endpoints with the name of each.
+fn endpoints(records: Option<&Records>) -> HashSet<(IpAddr, &[u8])> {
+    let all = records.into_iter().flat_map(|records| &records.endpoints);
+    all.map(|endpoint| (endpoint.address, endpoint.name.bytes())).collect()
 }
 
 /// The names of a cluster.
@@ -142,44 +148,47 @@ impl Zone {
             return false;
         }
         self.serial = self.serial.wrapping_add(1);
-        if let Some(old) = self.namespaces.get_mut(namespace).and_then(|ns| ns.services.remove(name)) {
-            self.forget_addresses(key, &old);
-        }
+        let old = self.namespaces.get_mut(namespace).and_then(|ns| ns.services.remove(name));
+        self.exchange_addresses(key, old.as_deref(), records.as_ref());
         if let Some(new) = records {
-            self.learn_addresses(key, &new);
             self.namespaces.entry(namespace.into()).or_default().services.insert(name.into(), Arc::new(new));
         }
         self.tidy(namespace);
         true
     }
 
-    fn learn_addresses(&mut self, key: &Key, records: &Records) {
-        if let Target::Cluster(addresses, _) = &records.target {
-            for address in addresses {
-                self.clusters.insert(*address, (key.clone(), records.name.clone()));
+    /// Names of addresses as a Service says them now. Of its endpoints only what differs is touched: one that comes
+    /// or goes among thousands holds up no question.
+    fn exchange_addresses(&mut self, key: &Key, old: Option<&Records>, new: Option<&Records>) {
+        let clusters = |records: Option<&Records>| match records.map(|records| &records.target) {
+            Some(Target::Cluster(addresses, _)) => addresses.clone(),
+            _ => Vec::new(),
+        };
+        for address in clusters(old) {
+            if self.clusters.get(&address).is_some_and(|(owner, _)| owner == key) {
+                self.clusters.remove(&address);
             }
         }
-        for endpoint in &records.endpoints {
-            let names = self.endpoints.entry(endpoint.address).or_default();
-            names.push((key.clone(), endpoint.name.clone()));
-            names.sort_by(|a, b| a.1.bytes().cmp(b.1.bytes()));
+        for (address, records) in clusters(new).into_iter().zip(new.into_iter().cycle()) {
+            self.clusters.insert(address, (key.clone(), records.name.clone()));
         }
-    }
-
-    fn forget_addresses(&mut self, key: &Key, records: &Records) {
-        if let Target::Cluster(addresses, _) = &records.target {
-            for address in addresses {
-                if self.clusters.get(address).is_some_and(|(owner, _)| owner == key) {
-                    self.clusters.remove(address);
-                }
-            }
-        }
-        for endpoint in &records.endpoints {
-            if let Some(names) = self.endpoints.get_mut(&endpoint.address) {
-                names.retain(|(owner, _)| owner != key);
+        let (before, after) = (endpoints(old), endpoints(new));
+        for (address, name) in before.difference(&after) {
+            if let Some(names) = self.endpoints.get_mut(address) {
+                names.retain(|(owner, said)| owner != key || said.bytes() != *name);
                 if names.is_empty() {
-                    self.endpoints.remove(&endpoint.address);
+                    self.endpoints.remove(address);
                 }
+            }
+        }
+        for endpoint in new.into_iter().flat_map(|records| &records.endpoints) {
+            if before.contains(&(endpoint.address, endpoint.name.bytes())) {
+                continue;
+            }
+            let names = self.endpoints.entry(endpoint.address).or_default();
+            if !names.iter().any(|(owner, said)| owner == key && *said == endpoint.name) {
+                names.push((key.clone(), endpoint.name.clone()));
+                names.sort_by(|a, b| a.1.bytes().cmp(b.1.bytes()));
             }
         }
     }

@@ -1,5 +1,8 @@
 //! What a cluster's names answer, as tables of text.
 
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
@@ -262,4 +265,54 @@ fn an_address_belongs_to_who_has_it_now() {
     assert!(!set(&mut zone, "default/new", service("10.96.0.7"), &[]), "the same again is no change");
     assert!(set(&mut zone, "default/new", service("10.96.0.8"), &[]));
     assert_eq!(ask(&zone, "8.0.96.10.in-addr.arpa", kind::PTR, 0), want.replace('7', "8"));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    /// Endpoints that come and go one by one leave the names that a zone has which was told of the last state only.
+    #[test]
+    fn any_history_ends_as_a_fresh_zone(
+        history in proptest::collection::vec((0..3_usize, proptest::option::of(proptest::collection::vec((0..6_u8, 0..3_u8), 0..6))), 1..20),
+    ) {
+        let service = |endpoints: &[(u8, u8)]| {
+            let all: Vec<Value> = endpoints
+                .iter()
+                .map(|(address, host)| json!({"addresses": [format!("10.244.0.{address}")], "hostname": format!("h{host}")}))
+                .collect();
+            (json!({"spec": {"clusterIP": "None"}}), json!({"endpoints": all, "ports": []}))
+        };
+        let keys = ["default/a", "default/b", "other/a"];
+        let told = |zone: &mut Zone, key: &str, endpoints: &Option<Vec<(u8, u8)>>| match endpoints {
+            Some(endpoints) => {
+                let (service, slice) = service(endpoints);
+                set(zone, key, service, &[slice]);
+            }
+            None => {
+                let (namespace, name) = key.split_once('/').expect("a key");
+                zone.set(&Key::new(namespace, name), None);
+            }
+        };
+        let (mut zone, mut last) = (Zone::new(settings(), 1), BTreeMap::new());
+        for (key, endpoints) in &history {
+            told(&mut zone, keys[*key], endpoints);
+            last.insert(keys[*key], endpoints.clone());
+        }
+        let mut fresh = Zone::new(settings(), 1);
+        last.iter().for_each(|(key, endpoints)| told(&mut fresh, key, endpoints));
+        let said = |zone: &Zone| {
+            let mut all: Vec<(IpAddr, Vec<String>)> = zone
+                .endpoints
+                .iter()
+                .map(|(address, names)| {
+                    let mut names: Vec<String> = names.iter().map(|(key, name)| format!("{key} {name}")).collect();
+                    names.sort();
+                    (*address, names)
+                })
+                .collect();
+            all.sort();
+            all
+        };
+        prop_assert_eq!(said(&zone), said(&fresh));
+    }
 }

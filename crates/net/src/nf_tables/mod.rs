@@ -9,6 +9,7 @@
 mod rules;
 mod values;
 
+use std::collections::BTreeSet;
 use std::io;
 
 use crate::monitor::Own;
@@ -34,6 +35,9 @@ const DELETE_ELEMENT: u8 = 14;
 /// Attributes of whatever is in a list.
 const ITEM: u16 = 1;
 /// Flags of sets.
+const ANONYMOUS: u32 = 0x1;
+const CONSTANT: u32 = 0x2;
+const INTERVAL: u32 = 0x4;
 const TIMEOUT: u32 = 0x10;
 const DYNAMIC: u32 = 0x20;
 /// So many bytes of elements go into one message. The length of an attribute has 16 bits, of a longer one the kernel
@@ -47,32 +51,50 @@ const LONGEST: usize = 8 << 20;
 pub struct Batch {
     bytes: Vec<u8>,
     /// Which step each message is of, by its number less one.
-    steps: Vec<usize>,
+    steps: Vec<At>,
 }
+
+/// A step: the change's place among those that are sent together, and its own in that change.
+type At = (usize, usize);
 
 /// The kernel's no.
 #[derive(Debug)]
 pub struct Refused {
-    step: usize,
+    step: At,
     error: io::Error,
 }
 
 impl Refused {
     /// What was refused, of what was to be changed, and why.
     pub fn told(&self, change: &Transaction) -> String {
+        self.told_of(std::slice::from_ref(change))
+    }
+
+    /// The same of several that were sent together.
+    pub fn told_of(&self, changes: &[Transaction]) -> String {
         const WORDS: usize = 160;
-        let line = change.steps.get(self.step).map(|step| change.line(step)).unwrap_or_default();
-        let cut: String = line.trim_end().chars().take(WORDS).collect();
+        let (change, step) = self.step;
+        let line = changes.get(change).and_then(|change| Some(change.line(change.steps.get(step)?)));
+        let cut: String = line.unwrap_or_default().trim_end().chars().take(WORDS).collect();
         format!("{}: {cut}", self.error)
     }
 }
 
 /// `None` where the change says something that is not known here.
 pub fn encode(change: &Transaction) -> Option<Batch> {
-    let mut writer = Writer::new(change);
-    for (step, what) in change.steps.iter().enumerate() {
-        writer.step = step;
-        writer.write(what)?;
+    encode_all(std::slice::from_ref(change))
+}
+
+/// Changes of several tables, which the kernel makes together or not at all.
+pub fn encode_all(changes: &[Transaction]) -> Option<Batch> {
+    let mut writer = Writer { bytes: border(BEGIN), steps: Vec::new(), at: (0, 0), last: 0, sets: 0, too_long: false };
+    for (number, change) in changes.iter().enumerate() {
+        // Sets of this change that hold intervals: those that were there before are left to `nft`.
+        let mut fresh = BTreeSet::new();
+        for (step, what) in change.steps.iter().enumerate() {
+            writer.at = (number, step);
+            writer.write(change, what, &mut fresh)?;
+        }
     }
     let too_long = writer.too_long;
     let batch = writer.end();
@@ -102,12 +124,10 @@ pub fn has_table(family: Family, table: &str) -> io::Result<bool> {
     Err(io::ErrorKind::UnexpectedEof.into())
 }
 
-struct Writer<'a> {
-    family: Family,
-    table: &'a str,
+struct Writer {
     bytes: Vec<u8>,
-    steps: Vec<usize>,
-    step: usize,
+    steps: Vec<At>,
+    at: At,
     /// Where the last message began.
     last: usize,
     /// How many sets there are: each has a number in its batch.
@@ -135,86 +155,104 @@ fn border(message: u8) -> Vec<u8> {
     out
 }
 
-impl<'a> Writer<'a> {
-    fn new(change: &'a Transaction) -> Self {
-        let Transaction { family, table, .. } = change;
-        let bytes = border(BEGIN);
-        Self { family: *family, table, bytes, steps: Vec::new(), step: 0, last: 0, sets: 0, too_long: false }
-    }
+/// How `nft` is to show keys of a set: as the network orders them.
+const ORDERED: &[u8] = &[0, 4, 2, 0, 0, 0];
+/// The same where they are of several parts, each of which has its own order.
+const JOINED: &[u8] = &[0, 4, 0, 0, 0, 0, 3, 8, 0, 4, 13, 0, 0, 0, 1, 0];
 
-    fn message(&mut self, message: u8, flags: u16, attributes: &[u8]) {
-        self.steps.push(self.step);
+impl Writer {
+    fn message(&mut self, of: &Transaction, message: u8, flags: u16, attributes: &[u8]) {
+        self.steps.push(self.at);
         let mut whole = Vec::new();
-        put(&mut whole, 1, &name(self.table));
+        put(&mut whole, 1, &name(&of.table));
         whole.extend(attributes);
         self.too_long |= whole.len() > 2 * ELEMENTS - 4096;
         self.last = self.bytes.len();
-        let request = request(SUBSYSTEM, message, flags, number(self.family), &whole);
+        let request = request(SUBSYSTEM, message, flags, number(of.family), &whole);
         self.bytes.extend(sequenced(request, u32::try_from(self.steps.len()).unwrap_or(u32::MAX)));
     }
 
-    fn write(&mut self, step: &Step) -> Option<()> {
+    fn write<'a>(&mut self, of: &'a Transaction, step: &'a Step, fresh: &mut BTreeSet<&'a str>) -> Option<()> {
         let mut out = Vec::new();
         match step {
-            // Of the sets that come and go only one kind is known: who came from where.
             Step::AddSet { name: set, keyword: "set", declaration } => {
-                let layout = Layout::parse(declaration)?;
-                if !declaration.ends_with("; flags dynamic,timeout") || layout.data.is_some() {
-                    return None;
+                let layout = Layout::parse(declaration).filter(|layout| layout.data.is_none())?;
+                let flags = match declaration.split_once("; flags ") {
+                    None => 0,
+                    Some((_, "interval")) => INTERVAL,
+                    Some((_, "dynamic,timeout")) => DYNAMIC | TIMEOUT,
+                    Some(_) => return None,
+                };
+                if layout.interval {
+                    fresh.insert(set);
                 }
                 self.sets += 1;
                 put(&mut out, 2, &name(set));
-                put(&mut out, 3, &(DYNAMIC | TIMEOUT).to_be_bytes());
+                put(&mut out, 3, &flags.to_be_bytes());
                 put(&mut out, 4, &layout.key_type()?.to_be_bytes());
                 put(&mut out, 5, &layout.key_length().to_be_bytes());
                 put(&mut out, 10, &self.sets.to_be_bytes());
-                // How `nft` is to show the key: as the network orders it.
-                put(&mut out, 13, &[0, 4, 2, 0, 0, 0]);
-                self.message(NEW_SET, CREATE, &out);
+                put(&mut out, 13, if layout.is_joined() { JOINED } else { ORDERED });
+                self.message(of, NEW_SET, CREATE, &out);
             }
             Step::AddChain { name: chain, hook } if hook.is_empty() => {
                 put(&mut out, 3, &name(chain));
-                self.message(NEW_CHAIN, CREATE, &out);
+                self.message(of, NEW_CHAIN, CREATE, &out);
             }
             Step::AddSet { .. } | Step::AddChain { .. } => return None,
             Step::DeleteElements { set, declaration, keys } => {
-                let layout = Layout::parse(declaration)?;
+                let layout = Layout::parse(declaration).filter(|layout| !layout.interval)?;
                 let items: Option<Vec<Vec<u8>>> = keys.iter().map(|key| layout.element(key, "")).collect();
-                self.elements(DELETE_ELEMENT, 0, set, &items?);
+                self.elements(of, (DELETE_ELEMENT, 0), (set, None), &items?);
             }
             Step::AddElements { set, declaration, elements } => {
                 let layout = Layout::parse(declaration)?;
-                let items: Option<Vec<Vec<u8>>> =
-                    elements.iter().map(|(key, value)| layout.element(key, value)).collect();
-                self.elements(NEW_ELEMENT, CREATE, set, &items?);
+                let items = if layout.interval {
+                    // Where others end must be known.
+                    fresh.remove(&**set).then_some(())?;
+                    layout.intervals(elements.iter().map(|(key, _)| &**key))?
+                } else {
+                    elements.iter().map(|(key, value)| layout.element(key, value)).collect::<Option<_>>()?
+                };
+                self.elements(of, (NEW_ELEMENT, CREATE), (set, None), &items);
             }
             Step::FlushChain(chain) => {
                 put(&mut out, 2, &name(chain));
-                self.message(DELETE_RULE, 0, &out);
+                self.message(of, DELETE_RULE, 0, &out);
             }
             Step::AddRule { chain, rule } => {
-                let expressions = rules::compile(rule, self.family)?;
+                let compiled = rules::compile(rule, of.family)?;
+                let id = match &compiled.ports {
+                    Some(ports) => Some(self.ports(of, ports)?),
+                    None => None,
+                };
                 put(&mut out, 2, &name(chain));
                 put_nested(&mut out, 4, |out| {
-                    for expression in &expressions {
-                        put_nested(out, ITEM, |out| out.extend(expression.bytes()));
+                    for expression in &compiled.expressions {
+                        put_nested(out, ITEM, |out| out.extend(expression.bytes(id)));
                     }
                 });
-                self.message(NEW_RULE, CREATE | APPEND, &out);
+                self.message(of, NEW_RULE, CREATE | APPEND, &out);
             }
             Step::DeleteChain(chain) => {
                 put(&mut out, 3, &name(chain));
-                self.message(DELETE_CHAIN, 0, &out);
+                self.message(of, DELETE_CHAIN, 0, &out);
             }
             Step::DeleteSet { name: set, .. } => {
                 put(&mut out, 2, &name(set));
-                self.message(DELETE_SET, 0, &out);
+                self.message(of, DELETE_SET, 0, &out);
             }
         }
         Some(())
     }
 
-    fn elements(&mut self, message: u8, flags: u16, set: &str, items: &[Vec<u8>]) {
+    fn elements(
+        &mut self,
+        of: &Transaction,
+        (message, flags): (u8, u16),
+        (set, id): (&str, Option<u32>),
+        items: &[Vec<u8>],
+    ) {
         let mut rest = items;
         while !rest.is_empty() {
             let mut bytes = 0;
@@ -228,13 +266,39 @@ impl<'a> Writer<'a> {
             rest = later;
             let mut out = Vec::new();
             put(&mut out, 2, &name(set));
+            if let Some(id) = id {
+                put(&mut out, 4, &id.to_be_bytes());
+            }
             put_nested(&mut out, 3, |out| {
                 for item in items {
                     put_nested(out, ITEM, |out| out.extend(item));
                 }
             });
-            self.message(message, flags, &out);
+            self.message(of, message, flags, &out);
         }
+    }
+
+    /// A set without a name of ports and ranges of them, for the rule that comes next.
+    fn ports(&mut self, of: &Transaction, ports: &[String]) -> Option<u32> {
+        self.sets += 1;
+        let (id, layout) = (self.sets, Layout::ports(ports.iter().any(|port| port.contains('-'))));
+        let items: Vec<Vec<u8>> = if layout.interval {
+            layout.intervals(ports.iter().map(String::as_str))?
+        } else {
+            ports.iter().map(|port| layout.element(port, "")).collect::<Option<_>>()?
+        };
+        let flags = ANONYMOUS | CONSTANT | if layout.interval { INTERVAL } else { 0 };
+        let mut out = Vec::new();
+        put(&mut out, 2, &name(rules::SET_NAME));
+        put(&mut out, 3, &flags.to_be_bytes());
+        put(&mut out, 4, &layout.key_type()?.to_be_bytes());
+        put(&mut out, 5, &layout.key_length().to_be_bytes());
+        put(&mut out, 10, &id.to_be_bytes());
+        put_nested(&mut out, 9, |out| put(out, 1, &u32::try_from(items.len()).unwrap_or(u32::MAX).to_be_bytes()));
+        put(&mut out, 13, ORDERED);
+        self.message(of, NEW_SET, CREATE, &out);
+        self.elements(of, (NEW_ELEMENT, CREATE), (rules::SET_NAME, Some(id)), &items);
+        Some(id)
     }
 
     fn end(mut self) -> Batch {

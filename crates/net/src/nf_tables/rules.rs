@@ -1,5 +1,5 @@
-//! One rule, from the words of `nft` to the kernel's expressions; pure. Only what rules of Services
-//! are made of is known: of anything else `nft` must be asked.
+//! One rule, from the words of `nft` to the kernel's expressions; pure. Only what rules of Services and of
+//! NetworkPolicies are made of is known: of anything else `nft` must be asked.
 
 use std::net::SocketAddr;
 
@@ -8,6 +8,9 @@ use ipnet::IpNet;
 use super::values::{Part, protocol, verdict};
 use crate::netlink::{put, put_nested};
 use crate::ruleset::Family;
+
+/// What a set without a name is called until the kernel numbers it.
+pub(super) const SET_NAME: &str = "__set%d";
 
 /// Attributes of an expression.
 const NAME: u16 = 1;
@@ -26,6 +29,8 @@ const L4_PROTOCOL: u32 = 16;
 /// Comparisons.
 const EQUAL: u32 = 0;
 const OTHER: u32 = 1;
+const NOT_ABOVE: u32 = 3;
+const NOT_BELOW: u32 = 5;
 /// An address of this host, as `fib` says it.
 const LOCAL: u32 = 2;
 /// Where a translation has its destination's port from.
@@ -36,21 +41,36 @@ const PORT_SAID: u32 = 2;
 pub(super) struct Expression {
     name: &'static str,
     attributes: Vec<u8>,
+    /// The attribute that names, by number, the set that the rule brings along.
+    own: Option<u16>,
 }
 
 impl Expression {
-    /// Its attributes.
-    pub fn bytes(&self) -> Vec<u8> {
+    /// Its attributes, with the number of the rule's own set.
+    pub fn bytes(&self, set: Option<u32>) -> Vec<u8> {
         let mut out = Vec::new();
         put(&mut out, NAME, &super::name(self.name));
-        put_nested(&mut out, DATA, |out| out.extend(&self.attributes));
+        put_nested(&mut out, DATA, |out| {
+            out.extend(&self.attributes);
+            if let (Some(kind), Some(id)) = (self.own, set) {
+                put(out, kind, &id.to_be_bytes());
+            }
+        });
         out
     }
 }
 
+/// A rule.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Compiled {
+    pub expressions: Vec<Expression>,
+    /// What its own set holds: ports, and ranges of them.
+    pub ports: Option<Vec<String>>,
+}
+
 /// `None` where it says something that is not known here.
-pub(super) fn compile(rule: &str, family: Family) -> Option<Vec<Expression>> {
-    let mut compiler = Compiler { family, out: Vec::new() };
+pub(super) fn compile(rule: &str, family: Family) -> Option<Compiled> {
+    let mut compiler = Compiler { family, out: Compiled::default() };
     let mut rest = rule;
     while !rest.is_empty() {
         rest = compiler.statement(rest)?.trim_start();
@@ -60,7 +80,7 @@ pub(super) fn compile(rule: &str, family: Family) -> Option<Vec<Expression>> {
 
 struct Compiler {
     family: Family,
-    out: Vec<Expression>,
+    out: Compiled,
 }
 
 fn word(text: &str) -> (&str, &str) {
@@ -82,7 +102,7 @@ impl Compiler {
             put(&mut attributes, *kind, &number.to_be_bytes());
         }
         more(&mut attributes);
-        self.out.push(Expression { name, attributes });
+        self.out.expressions.push(Expression { name, attributes, own: None });
     }
 
     fn load(&mut self, what: u32) {
@@ -143,7 +163,7 @@ impl Compiler {
         let ip = self.family.as_str();
         let (first, rest) = word(text);
         match first {
-            "drop" | "return" => {
+            "accept" | "drop" | "return" => {
                 let verdict = verdict(first)?;
                 self.verdict(&verdict);
                 Some(rest)
@@ -154,6 +174,7 @@ impl Compiler {
                 self.verdict(&verdict);
                 Some(rest)
             }
+            "tcp" | "udp" | "sctp" => self.ports(first, rest.strip_prefix("dport ")?),
             "iifname" => self.interface(rest),
             "numgen" => {
                 let (of, rest) = word(rest.strip_prefix("random mod ")?);
@@ -219,6 +240,13 @@ impl Compiler {
             "daddr" => destination,
             _ => return None,
         };
+        if let Some(joined) = rest.strip_prefix(". th dport @").filter(|_| side == "daddr") {
+            let (set, rest) = word(joined);
+            self.payload(1, offset, length, FIRST);
+            self.payload(2, 2, 2, self.behind_address());
+            self.lookup(set, None);
+            return Some(rest);
+        }
         let (how, rest) = negated(rest);
         let (value, rest) = word(rest);
         if let Some(set) = value.strip_prefix('@') {
@@ -246,6 +274,31 @@ impl Compiler {
             self.payload(1, offset, length, FIRST);
             self.bits(&octets(network.netmask()), &vec![0; length as usize]);
             self.compare(how, &address);
+        }
+        Some(rest)
+    }
+
+    /// `80`, `80-90` or `{ 80, 443-445 }` of one protocol.
+    fn ports<'t>(&mut self, name: &str, text: &'t str) -> Option<&'t str> {
+        self.load(L4_PROTOCOL);
+        self.compare(EQUAL, &[protocol(name)?]);
+        self.payload(2, 2, 2, FIRST);
+        if let Some(list) = text.strip_prefix("{ ") {
+            let (list, rest) = list.split_once(" }")?;
+            // One rule has one of them.
+            let ports = list.split(", ").map(str::to_owned).collect();
+            self.out.ports.replace(ports).is_none().then_some(())?;
+            self.lookup(SET_NAME, None);
+            self.out.expressions.last_mut()?.own = Some(4);
+            return Some(rest.trim_start());
+        }
+        let (ports, rest) = word(text);
+        match ports.split_once('-') {
+            None => self.compare(EQUAL, &Part::Port.bytes(ports)?),
+            Some((first, last)) => {
+                self.compare(NOT_BELOW, &Part::Port.bytes(first)?);
+                self.compare(NOT_ABOVE, &Part::Port.bytes(last)?);
+            }
         }
         Some(rest)
     }

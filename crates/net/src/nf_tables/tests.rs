@@ -28,6 +28,14 @@ fn rules_of_services_can_be_said_and_others_are_left_to_nft() {
         "update @affinity-x { ip saddr timeout 10800s }",
         "fib saddr type local goto service-x",
         "drop",
+        // Of NetworkPolicies.
+        "ip saddr @pods-x tcp dport 80 accept",
+        "ip daddr @nets-x accept",
+        "udp dport 8000-8100 accept",
+        "ip saddr @pods-x sctp dport { 80, 443-65535 } accept",
+        "tcp dport { 80, 443 } accept",
+        "meta l4proto tcp ip daddr . th dport @port-x accept",
+        "jump ingress/shop/allow",
     ] {
         assert!(rule(text).is_some(), "{text}");
     }
@@ -43,6 +51,12 @@ fn rules_of_services_can_be_said_and_others_are_left_to_nft() {
         "update @x { ip saddr timeout many }",
         "drop it",
         "counter",
+        "tcp sport 80 accept",
+        "tcp dport http accept",
+        "tcp dport { 80, http } accept",
+        "tcp dport { 80 } udp dport { 80 } accept",
+        "ip saddr . th dport @port-x accept",
+        "ip6 daddr . th dport @port-x accept",
     ] {
         assert_eq!(rule(text), None, "{text}");
     }
@@ -65,7 +79,7 @@ fn elements_are_of_the_kind_the_set_says() {
     ] {
         assert_eq!(add(ports, key, value), None, "{key} : {value}");
     }
-    assert_eq!(add("type ipv4_addr; flags interval", "10.0.0.0/8", ""), None);
+    assert_eq!(add("type ipv4_addr; flags interval", "10.0.0.1", ""), None, "where others end is not known");
     assert_eq!(add("type ifname", "eth0", ""), None);
 }
 
@@ -78,7 +92,7 @@ fn a_batch_is_numbered_and_long_lists_are_cut() {
         Step::AddElements { set: "s".into(), declaration, elements },
     ];
     let batch = encode(&change(steps)).expect("said");
-    assert_eq!(batch.steps, [0, 1]);
+    assert_eq!(batch.steps, [(0, 0), (0, 1)]);
     let bodies: Vec<(u8, usize)> = messages(&batch.bytes)
         .filter_map(|message| match message {
             Message::Body { subsystem: SUBSYSTEM, number, attributes } => {
@@ -90,7 +104,7 @@ fn a_batch_is_numbered_and_long_lists_are_cut() {
         })
         .collect();
     assert_eq!(bodies, [(NEW_CHAIN, 0), (NEW_ELEMENT, 1200)]);
-    let refused = Refused { step: 1, error: io::Error::from_raw_os_error(2) };
+    let refused = Refused { step: (0, 1), error: io::Error::from_raw_os_error(2) };
     let told = refused.told(&change(vec![Step::FlushChain("a".into()), Step::DeleteChain("b".into())]));
     assert!(told.ends_with("delete chain ip t b"), "{told}");
 }
@@ -124,4 +138,54 @@ fn no_message_is_longer_than_its_attributes_can_say() {
     // What does not fit by itself is left to `nft`.
     let rule = format!("ip saddr @{} goto x", "s".repeat(65_000));
     assert_eq!(encode(&change(vec![Step::AddRule { chain: "c".into(), rule }])), None);
+}
+
+#[test]
+fn ranges_end_where_the_next_value_begins() {
+    let flat = |keys: &[&str]| {
+        let layout = Layout::parse("type inet_service; flags interval").expect("known");
+        let items = layout.intervals(keys.iter().copied()).expect("ranges");
+        let one = |item: &Vec<u8>| {
+            let key = attribute(item, 1).and_then(|key| attribute(key, 1)).expect("a key");
+            let (ends, open) = (attribute(item, 3).is_some(), attribute(item, 6).is_some());
+            format!(
+                "{}{}",
+                u16::from_be_bytes([key[0], key[1]]),
+                if ends {
+                    " end"
+                } else if open {
+                    " open"
+                } else {
+                    ""
+                }
+            )
+        };
+        items.iter().map(one).collect::<Vec<_>>()
+    };
+    assert_eq!(flat(&["443-445", "80"]), ["0 end", "80", "81 end", "443", "446 end"]);
+    assert_eq!(flat(&["0-255", "511-65535"]), ["0", "256 end", "511 open"]);
+    assert_eq!(flat(&["65535"]), ["0 end", "65535 open"]);
+    let layout = Layout::parse("type ipv6_addr; flags interval").expect("known");
+    assert_eq!(layout.intervals(["fd00::-10.0.0.1"].into_iter()), None);
+    assert_eq!(Layout::parse("type ipv4_addr . inet_service; flags interval"), None);
+}
+
+#[test]
+fn changes_of_two_tables_are_one_batch() {
+    let of = |family| {
+        let steps = vec![
+            Step::AddSet { name: "n".into(), keyword: "set", declaration: "type inet_service; flags interval".into() },
+            Step::AddElements {
+                set: "n".into(),
+                declaration: "type inet_service; flags interval".into(),
+                elements: vec![("80-90".into(), String::new())],
+            },
+        ];
+        Transaction { family, table: "t".into(), steps }
+    };
+    let changes = [of(Family::Ip), of(Family::Ip6)];
+    let batch = encode_all(&changes).expect("said");
+    assert_eq!(batch.steps, [(0, 0), (0, 1), (1, 0), (1, 1)]);
+    let refused = Refused { step: (1, 1), error: io::Error::from_raw_os_error(2) };
+    assert!(refused.told_of(&changes).ends_with("add element ip6 t n { 80-90 }"), "{}", refused.told_of(&changes));
 }

@@ -9,6 +9,12 @@ use crate::netlink::{put, put_nested};
 /// Attributes of an element.
 const KEY: u16 = 1;
 const DATA: u16 = 2;
+const FLAGS: u16 = 3;
+const USER_DATA: u16 = 6;
+/// The flag of an element that says that a range ended before it.
+const INTERVAL_END: u32 = 1;
+/// How `nft` is to show a range that ends nowhere.
+const OPEN: &[u8] = &[1, 4, 1, 0, 0, 0];
 /// Attributes of a value.
 const VALUE: u16 = 1;
 const VERDICT: u16 = 2;
@@ -77,6 +83,19 @@ pub(super) fn protocol(word: &str) -> Option<u8> {
     }
 }
 
+/// The value behind one, as the network orders it; `None` behind the last.
+fn next(value: &[u8]) -> Option<Vec<u8>> {
+    let mut out = value.to_vec();
+    for byte in out.iter_mut().rev() {
+        let (sum, is_over) = byte.overflowing_add(1);
+        *byte = sum;
+        if !is_over {
+            return Some(out);
+        }
+    }
+    None
+}
+
 /// What a map leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Data {
@@ -89,6 +108,8 @@ pub(super) enum Data {
 pub(super) struct Layout {
     key: Vec<Part>,
     pub(super) data: Option<Data>,
+    /// Elements are ranges, of one part each.
+    pub(super) interval: bool,
 }
 
 fn parts(text: &str) -> Option<Vec<Part>> {
@@ -123,19 +144,62 @@ fn bytes(parts: &[Part], text: &str) -> Option<Vec<u8>> {
 }
 
 impl Layout {
-    /// From a declaration; `None` of intervals and types that are not known here.
+    /// From a declaration; `None` of types that are not known here, and of intervals of more than one part.
     pub fn parse(declaration: &str) -> Option<Self> {
         let (first, flags) = declaration.split_once(';').unwrap_or((declaration, ""));
-        if flags.contains("interval") {
-            return None;
-        }
+        let interval = flags.contains("interval");
         let types = first.trim().strip_prefix("type ").or_else(|| first.trim().strip_prefix("typeof "))?;
         let (key, data) = match types.split_once(" : ") {
             Some((key, "verdict")) => (key, Some(Data::Verdict)),
             Some((key, data)) => (key, Some(Data::Parts(parts(data)?))),
             None => (types, None),
         };
-        Some(Self { key: parts(key)?, data })
+        let key = parts(key)?;
+        (!interval || (key.len() == 1 && data.is_none())).then_some(Self { key, data, interval })
+    }
+
+    /// Of ports, or of ranges of them.
+    pub fn ports(interval: bool) -> Self {
+        Self { key: vec![Part::Port], data: None, interval }
+    }
+
+    /// Keys of several parts.
+    pub fn is_joined(&self) -> bool {
+        self.key.len() > 1
+    }
+
+    /// The attributes of the elements that make these ranges (`a` or `a-b`), none of which touches another, in a
+    /// set that holds nothing else: where each begins, and where what belongs to none begins.
+    pub fn intervals<'t>(&self, keys: impl Iterator<Item = &'t str>) -> Option<Vec<Vec<u8>>> {
+        let part = *self.key.first()?;
+        let mut ranges = Vec::new();
+        for key in keys {
+            let (first, last) = key.split_once('-').unwrap_or((key, key));
+            ranges.push((part.bytes(first)?, part.bytes(last)?));
+        }
+        ranges.sort();
+        let element = |key: &[u8], more: &dyn Fn(&mut Vec<u8>)| {
+            let mut out = Vec::new();
+            more(&mut out);
+            put_nested(&mut out, KEY, |out| put(out, VALUE, key));
+            out
+        };
+        let ends = |out: &mut Vec<u8>| put(out, FLAGS, &INTERVAL_END.to_be_bytes());
+        let (mut out, zero) = (Vec::new(), vec![0; part.length() as usize]);
+        if ranges.first().is_some_and(|(first, _)| *first != zero) {
+            out.push(element(&zero, &ends));
+        }
+        for (first, last) in &ranges {
+            match next(last) {
+                Some(behind) => out.extend([element(first, &|_| {}), element(&behind, &ends)]),
+                None => {
+                    let mut open = element(first, &|_| {});
+                    put(&mut open, USER_DATA, OPEN);
+                    out.push(open);
+                }
+            }
+        }
+        Some(out)
     }
 
     /// The attributes of one element; of one that goes, without its value.
@@ -172,6 +236,7 @@ impl Layout {
 pub(super) fn verdict(text: &str) -> Option<Vec<u8>> {
     let (code, chain): (i32, Option<&str>) = match text.split_once(' ') {
         None if text == "drop" => (0, None),
+        None if text == "accept" => (1, None),
         None if text == "return" => (-5, None),
         Some(("goto", chain)) => (-4, Some(chain)),
         Some(("jump", chain)) => (-3, Some(chain)),

@@ -36,6 +36,9 @@ pub const PROTOCOL: u8 = 113;
 /// Whoever configured the machine.
 pub const STATIC: u8 = 4;
 
+/// A router's announcement (`ra`).
+pub const ANNOUNCED: u8 = 9;
+
 /// A route.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Route {

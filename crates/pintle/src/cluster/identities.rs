@@ -63,8 +63,9 @@ impl Identities {
     }
 
     /// The kubelet's side of TLS.
-    pub fn kubelet_server(&self, node: &str, address: IpAddr) -> Result<ServerConfig> {
-        let mut request = Request::server(format!("system:node:{node}"), [node]).with_addresses([address]);
+    pub fn kubelet_server(&self, node: &str, addresses: &[IpAddr]) -> Result<ServerConfig> {
+        let mut request =
+            Request::server(format!("system:node:{node}"), [node]).with_addresses(addresses.iter().copied());
         request.organization = "system:nodes".into();
         let keeper = self.keeper("kubelet-server", request)?;
         Ok(tls::server(&self.clock, keeper)?)

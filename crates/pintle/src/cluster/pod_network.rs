@@ -10,37 +10,65 @@ use host::journal::{Journal, Mutation};
 use host::layout::Layout;
 use host::sysctl;
 use ipnet::IpNet;
+use net::rtnl::Rtnl;
+use net::rtnl::link::Link;
+use net::rtnl::route::{ANNOUNCED, Route};
 use network::Own;
 use stdx::SharedClock;
 
+use super::pod_upkeep::Attachments;
+
 /// Writes the configuration and the plugin's links, before the runtime starts. What the Node has said before stays:
-/// `range` is only what it will probably say, of the cluster's `ranges`.
-pub fn prepare(layout: &Layout, range: IpNet, ranges: IpNet, journal: &mut Journal) -> Result<()> {
+/// `first` are only what it will probably say, of the cluster's `ranges`. Where policies are kept (`gate`) the plugin
+/// asks before a pod gets its network.
+pub fn prepare(layout: &Layout, first: &[IpNet], ranges: &[IpNet], gate: bool, journal: &mut Journal) -> Result<()> {
     record(journal)?;
+    pass_on(first, journal).context("IPv6 between pods")?;
     let program = std::env::current_exe().context("where this program is")?;
     cni::link_plugins(&layout.cni_plugins(), &program, &::cni::NAMES, PLUGIN_FOLDERS).context("the CNI plugins")?;
-    let (state, gate) = (layout.cni_state(), layout.policy_socket());
-    let network = Network { plugin: ::cni::PLUGIN, ranges: &[range], state: &state, gate: Some(&gate), mtu: None };
+    let (state, gate) = (layout.cni_state(), gate.then(|| layout.policy_socket()));
+    let network = Network { plugin: ::cni::PLUGIN, ranges: first, state: &state, gate: gate.as_deref(), mtu: None };
     let old = std::fs::read_to_string(layout.cni_config().join(cni::CONFIGURATION)).unwrap_or_default();
-    if cni::is_kept(&old, &network, &[ranges]) {
+    if cni::is_kept(&old, &network, ranges) {
         return Ok(());
     }
     cni::write(&layout.cni_config(), &cni::render(&network)).context("the configuration of the pod network")
 }
 
 /// Configures the network of this node's pods as its Node says. IPv6 is passed on where pods have it.
-pub fn told(layout: &Layout, folder: &Path, own: &Own) -> io::Result<()> {
+pub fn told(layout: &Layout, folder: &Path, gate: bool, own: &Own) -> io::Result<()> {
     let mut journal = Journal::open(&layout.journal())?;
     if *folder != layout.cni_config() {
         journal.record(Mutation::ForeignFile { path: folder.join(cni::CONFIGURATION), target: None })?;
     }
-    if own.pod_cidrs.iter().any(|cidr| cidr.addr().is_ipv6()) {
-        sysctl::set(&mut journal, "net.ipv6.conf.all.forwarding", "1")?;
-    }
-    let (state, gate) = (layout.cni_state(), layout.policy_socket());
-    let network =
-        Network { plugin: ::cni::PLUGIN, ranges: &own.pod_cidrs, state: &state, gate: Some(&gate), mtu: own.mtu };
+    pass_on(&own.pod_cidrs, &mut journal)?;
+    let (state, gate) = (layout.cni_state(), gate.then(|| layout.policy_socket()));
+    let (plugin, ranges) = (::cni::PLUGIN, &own.pod_cidrs);
+    let network = Network { plugin, ranges, state: &state, gate: gate.as_deref(), mtu: own.mtu };
     cni::write(folder, &cni::render(&network))
+}
+
+/// IPv6 is passed on where pods have it. A host that does so is a router, and routers take no default route from
+/// others' announcements unless their link says so twice: links that have one keep it.
+fn pass_on(ranges: &[IpNet], journal: &mut Journal) -> io::Result<()> {
+    let (forwarding, on) = sysctl::FORWARD_V6;
+    if ranges.iter().all(|range| range.addr().is_ipv4()) || sysctl::get(forwarding)? == on {
+        return Ok(());
+    }
+    let rtnl = Rtnl::open()?;
+    let (links, routes) = (rtnl.links()?, rtnl.routes()?);
+    for name in announced(&links, &routes) {
+        if sysctl::get_of_link(name, "accept_ra")? == "1" {
+            sysctl::set_of_link(journal, name, "accept_ra", "2")?;
+        }
+    }
+    sysctl::set(journal, forwarding, on)
+}
+
+/// The links by which a router's announcements have made routes.
+fn announced<'a>(links: &'a [Link], routes: &[Route]) -> BTreeSet<&'a str> {
+    let by = |link: &&Link| routes.iter().any(|r| r.link == link.index && r.protocol == ANNOUNCED);
+    links.iter().filter(by).map(|link| link.name.as_str()).collect()
 }
 
 /// What leads to other nodes' pods.
@@ -92,19 +120,50 @@ pub fn records(layout: &Layout) -> Vec<policy::Record> {
 }
 
 /// Takes away what belongs to no pod that the runtime knows. What fails is told: pods start without it.
-pub async fn collect(layout: &Layout, clock: &SharedClock) {
-    match try_collect(layout, clock).await {
-        Ok(0) => {}
-        Ok(count) => tracing::info!(count, "attachments to the pod network were left by pods that are gone"),
+pub async fn collect(attachments: &Attachments, clock: &SharedClock) {
+    match try_collect(attachments, clock).await {
+        Ok(count) => tell_collected(count),
         Err(error) => tracing::warn!(error = format!("{error:#}"), "what pods left of their network stays"),
     }
 }
 
-async fn try_collect(layout: &Layout, clock: &SharedClock) -> Result<usize> {
-    let endpoint = format!("unix://{}", layout.containerd_socket().display());
-    let client = cri::Client::new(&endpoint, clock.clone())?;
+/// Tells how many went.
+pub fn tell_collected(count: usize) {
+    if count > 0 {
+        tracing::info!(count, "attachments to the pod network were left by pods that are gone");
+    }
+}
+
+/// Takes away what belongs to no pod that the runtime knows; how many went.
+///
+/// # Errors
+/// When the runtime, the disk or the kernel says no.
+pub async fn try_collect(attachments: &Attachments, clock: &SharedClock) -> Result<usize> {
+    let client = cri::Client::new(&attachments.runtime, clock.clone())?;
     let known: BTreeSet<String> = client.list_pod_sandbox(None).await?.into_iter().map(|s| s.id).collect();
-    let (state, gate, now) = (layout.cni_state(), layout.policy_socket(), clock.wall());
-    let collect = move || ::cni::collect::unknown(&state, cni::NETWORK, Some(&gate), &known, now.into());
+    let (Attachments { state, gate, .. }, now) = (attachments.clone(), clock.wall());
+    let collect = move || ::cni::collect::unknown(&state, cni::NETWORK, gate.as_deref(), &known, now.into());
     Ok(tokio::task::spawn_blocking(collect).await??)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_that_a_router_told_of_routes_are_named() {
+        let link = |index: u32, name: &str| Link {
+            index,
+            name: name.into(),
+            kind: String::new(),
+            mac: None,
+            mtu: 1500,
+            up: true,
+            local: None,
+        };
+        let route = |link: u32, protocol: u8| Route::on(link, "fd00::/64".parse().expect("a network"), protocol);
+        let links = [link(1, "lo"), link(2, "eth0"), link(3, "eth1.7")];
+        let routes = [route(2, net::rtnl::route::STATIC), route(3, ANNOUNCED), route(3, ANNOUNCED)];
+        assert_eq!(announced(&links, &routes), BTreeSet::from(["eth1.7"]));
+    }
 }

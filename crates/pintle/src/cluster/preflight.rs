@@ -6,8 +6,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use anyhow::{Result, bail};
 use host::preflight::{POD_RANGE, Problem, SERVICE_RANGE, Wanted, ask_runtime, judge, look, silent_runtime, warnings};
 use host::sysctl;
+use ipnet::IpNet;
 use stdx::SharedClock;
 
+use crate::cluster::families;
 use crate::commands::up::{Component, Up};
 
 /// The kubelet's port.
@@ -36,8 +38,18 @@ pub fn check(args: &Up, clock: &SharedClock) -> Result<()> {
         ports.push((SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), KUBELET_PORT), "kubelet".to_owned()));
     }
     let runtime_endpoint = args.container_runtime_endpoint.clone().filter(|_| node);
-    let pod_network = own_runtime.then(|| (super::run::first_range(args), args.roots.layout().cni_state()));
-    let ranges = vec![(POD_RANGE, args.cluster_cidr), (SERVICE_RANGE, args.service_cluster_ip_range)];
+    families::check(POD_RANGE, &args.cluster_cidr)?;
+    families::check(SERVICE_RANGE, &args.service_cluster_ip_range)?;
+    families::check_order(&args.cluster_cidr, &args.service_cluster_ip_range)?;
+    let pod_network =
+        own_runtime.then(|| (families::first_ranges(&args.cluster_cidr), args.roots.layout().cni_state()));
+    let pods = args.cluster_cidr.iter().map(|range| (POD_RANGE, *range));
+    let ranges: Vec<(&str, IpNet)> =
+        pods.chain(args.service_cluster_ip_range.iter().map(|range| (SERVICE_RANGE, *range))).collect();
+    let mut settings = if args.has(Component::Proxy) { sysctl::NEEDED.to_vec() } else { Vec::new() };
+    if own_runtime && args.cluster_cidr.iter().any(|range| range.addr().is_ipv6()) {
+        settings.push(sysctl::FORWARD_V6);
+    }
     let wanted = Wanted {
         programs,
         ports,
@@ -47,7 +59,7 @@ pub fn check(args: &Up, clock: &SharedClock) -> Result<()> {
         pod_network,
         is_known: args.roots.layout().store().exists(),
         ranges: if node { ranges } else { Vec::new() },
-        settings: if args.has(Component::Proxy) { sysctl::NEEDED.to_vec() } else { Vec::new() },
+        settings,
     };
     // No further thread: this process may only be there to start another one.
     let asking = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -9,7 +9,7 @@
 //! The node's components run on threads of their own, so that no list or patch, however large,
 //! delays a probe or a Lease.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,8 +41,9 @@ use transport::trust::Trust;
 use crate::VERSION;
 use crate::cluster::identities::{self, Identities};
 use crate::cluster::kubeconfigs::Kubeconfigs;
+use crate::cluster::pod_upkeep::Attachments;
 use crate::cluster::preflight::{KUBELET_PORT, check, path};
-use crate::cluster::{address, listening, next, node_ready, pod_network, snapshots};
+use crate::cluster::{address, families, listening, next, node_ready, pod_network, pod_upkeep, snapshots};
 use crate::commands::serving;
 use crate::commands::up::{Component, IMAGES_STAY, READY, Up};
 use crate::logging::{self, FromFile};
@@ -130,7 +131,8 @@ impl Cluster {
     ) -> Result<Self> {
         let (layout, started) = (args.roots.layout(), clock.wall());
         let mut journal = prepare_host(&layout, &args)?;
-        let node_ip = args.node_ip.unwrap_or_else(address::outward);
+        let node_ips = families::node_addresses(&args.node_ip, &args.cluster_cidr, address::outward_of);
+        let node_ip = *node_ips.first().context("an address of this node")?;
         let node_name = args.hostname_override.clone().unwrap_or_else(address::host_name);
         let identities = Identities::open(&layout.pki(), &clock)?;
         progress.done("keys and certificates");
@@ -150,7 +152,7 @@ impl Cluster {
         let serving = Stage::new();
         let debug = args.profiling.debug(&said);
         let shown = (debug.clone(), said.sampler);
-        let api = start_api_server(&args, &layout, &identities, node_ip, (&clock, &rng), shown, &serving);
+        let api = start_api_server(&args, &layout, &identities, &node_ips, (&clock, &rng), shown, &serving);
         let (runtime, (server, store)) = tokio::try_join!(runtime, api)?;
         match runtime {
             Some(Started::New) => progress.done("container runtime (containerd of our own)"),
@@ -177,7 +179,7 @@ impl Cluster {
             forget_policies(&cluster.layout, &journal, &cluster.clock).await;
         }
         if cluster.args.has(Component::Kubelet) {
-            cluster.start_kubelet(&identities, node, &node_name, node_ip, &runtime_endpoint)?;
+            cluster.start_kubelet(&identities, node, &node_name, &node_ips, &runtime_endpoint)?;
         }
         if cluster.args.has(Component::Proxy) {
             cluster.start_proxy(node, &node_name, &mut journal)?;
@@ -211,7 +213,7 @@ impl Cluster {
         }
         let options = controllers::Options {
             root_ca_pem: identities.cluster.certificate().to_owned(),
-            cluster_cidrs: vec![self.args.cluster_cidr],
+            cluster_cidrs: self.args.cluster_cidr.clone(),
             listening: Some(controllers::Listening { node: node_name.to_owned(), look: Arc::new(listening::look) }),
             registry: self.server.metrics.registry.clone(),
             ..controllers::Options::default()
@@ -258,7 +260,7 @@ impl Cluster {
         identities: &Identities,
         node: &Handle,
         name: &str,
-        address: IpAddr,
+        addresses: &[IpAddr],
         endpoint: &str,
     ) -> Result<()> {
         let client = self.client(identities::node(name), "kubelet");
@@ -266,12 +268,12 @@ impl Cluster {
         let file = kubelet::config::FileConfig::default();
         let options = kubelet::Options {
             node_name: name.to_owned(),
-            node_ips: vec![address.to_string()],
+            node_ips: addresses.iter().map(ToString::to_string).collect(),
             root_dir: self.layout.kubelet(),
             log_dir: self.layout.pod_logs(),
             runtime_endpoint: endpoint.to_owned(),
-            address: Some(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), KUBELET_PORT)),
-            serving: Some(identities.kubelet_server(name, address)?),
+            address: Some(SocketAddr::new(anywhere(addresses), KUBELET_PORT)),
+            serving: Some(identities.kubelet_server(name, addresses)?),
             client_ca: Some(identities.client_trust()?),
             cluster_dns: self.cluster_dns(),
             cluster_domain: self.args.cluster_domain.clone(),
@@ -308,8 +310,8 @@ impl Cluster {
         let health = proxy::Health::new(self.clock.clone(), &self.server.metrics.registry);
         let options = proxy::Options {
             node_name: name.to_owned(),
-            service_cidrs: vec![self.args.service_cluster_ip_range],
-            cluster_cidrs: vec![self.args.cluster_cidr],
+            service_cidrs: self.args.service_cluster_ip_range.clone(),
+            cluster_cidrs: self.args.cluster_cidr.clone(),
             mode: proxy::Mode::Nftables,
             pod_interfaces: Some("veth*".into()),
             detect_local: proxy::DetectLocal::ClusterCidr,
@@ -338,13 +340,14 @@ impl Cluster {
     }
 
     fn start_dns(&self, node: &Handle, name: &str, address: IpAddr) -> Result<()> {
-        let range = self.args.service_cluster_ip_range;
-        let cluster_ip = dns::cluster_ip(range)
-            .with_context(|| format!("{range} has no tenth address for the DNS (--disable=dns leaves it out)"))?;
+        let ranges = &self.args.service_cluster_ip_range;
+        let cluster_ip = ranges.first().and_then(|range| dns::cluster_ip(*range));
+        let cluster_ip = cluster_ip
+            .with_context(|| format!("{ranges:?} has no tenth address for the DNS (--disable=dns leaves it out)"))?;
         let mut options = self.args.names.options(name, address, &self.args.cluster_domain)?;
         options.cluster_ip = Some(cluster_ip);
-        options.pod_ranges = vec![self.args.cluster_cidr];
-        options.service_ranges = vec![range];
+        options.pod_ranges = self.args.cluster_cidr.clone();
+        options.service_ranges = ranges.clone();
         // Its own page is for everybody in the cluster; on the API server's it stands beside the others'.
         let own = options.registry.clone();
         self.server.metrics.registry.collect(move |page| own.render(page));
@@ -357,7 +360,7 @@ impl Cluster {
 
     /// The address of the cluster's DNS, for pods; none when it is left out.
     fn cluster_dns(&self) -> Vec<String> {
-        let address = dns::cluster_ip(self.args.service_cluster_ip_range);
+        let address = self.args.service_cluster_ip_range.first().and_then(|range| dns::cluster_ip(*range));
         address.filter(|_| self.args.has(Component::Dns)).iter().map(ToString::to_string).collect()
     }
 
@@ -392,15 +395,22 @@ impl Cluster {
         pod_network::record_routes(journal)?;
         // Who may read Services and Nodes may read Nodes.
         let client = self.client(identities::component("system:kube-proxy"), "network");
-        let layout = self.layout.clone();
-        let own: network::Tell = Arc::new(move |own| pod_network::told(&layout, &layout.cni_config(), own));
+        let (layout, gate) = (self.layout.clone(), self.args.runs_policy());
+        let own: network::Tell = Arc::new(move |own| pod_network::told(&layout, &layout.cni_config(), gate, own));
         let options = network::Options {
             node_name: name.to_owned(),
-            mode: network::Mode::Auto,
-            ranges: vec![self.args.cluster_cidr],
+            mode: self.args.network_mode.told(),
+            ranges: self.args.cluster_cidr.clone(),
             // Another runtime has a network of its own.
             own: self.args.container_runtime_endpoint.is_none().then_some(own),
+            registry: self.server.metrics.registry.clone(),
         };
+        if self.args.container_runtime_endpoint.is_none() {
+            let (pods, clock) = (attachments(&self.layout, &self.args), self.clock.clone());
+            let stage = self.components.clone();
+            let task = node.spawn(async move { pod_upkeep::keep(pods, &clock, &stage).await });
+            self.components.spawn(async move { ended("upkeep of the pod network", task.await) });
+        }
         let (clock, rng, stage) = (self.clock.clone(), self.rng.clone(), self.components.clone());
         let task = node.spawn(async move { network::run(client, clock, rng, options, &stage).await });
         self.components.spawn(async move { ended("network", task.await) });
@@ -518,7 +528,8 @@ fn prepare_host(layout: &Layout, args: &Up) -> Result<Journal> {
         let shared = reset::below_hierarchies(&path)?.iter().any(|p| p.exists());
         journal.record(if shared { Mutation::SharedCgroup { path } } else { Mutation::Cgroup { path } })?;
         if args.container_runtime_endpoint.is_none() {
-            pod_network::prepare(layout, first_range(args), args.cluster_cidr, &mut journal)?;
+            let first = families::first_ranges(&args.cluster_cidr);
+            pod_network::prepare(layout, &first, &args.cluster_cidr, args.runs_policy(), &mut journal)?;
         }
     }
     if args.has(Component::Proxy) {
@@ -529,12 +540,13 @@ fn prepare_host(layout: &Layout, args: &Up) -> Result<Journal> {
     Ok(journal)
 }
 
-/// The pod range of the only node: the first /24 of the cluster's range, which is what the node
-/// controller gives to the first node.
-pub(super) fn first_range(args: &Up) -> ipnet::IpNet {
-    let cluster = args.cluster_cidr;
-    let prefix = if cluster.addr().is_ipv4() { 24 } else { 64 };
-    cluster.subnets(prefix).ok().and_then(|mut all| all.next()).unwrap_or(cluster)
+/// Where the kubelet listens: at every address of the host.
+fn anywhere(addresses: &[IpAddr]) -> IpAddr {
+    match addresses.first() {
+        // Where there is IPv4, too, it is heard there as well.
+        Some(IpAddr::V6(_)) => Ipv6Addr::UNSPECIFIED.into(),
+        _ => Ipv4Addr::UNSPECIFIED.into(),
+    }
 }
 
 async fn start_runtime(layout: &Layout, args: &Up, clock: &SharedClock) -> Result<Started> {
@@ -544,7 +556,7 @@ async fn start_runtime(layout: &Layout, args: &Up, clock: &SharedClock) -> Resul
         restrict_oom_score: containerd::lacks_resource_capability(),
         runtime: runtime.to_owned(),
     };
-    tracing::debug!(?settings, range = %first_range(args), "container runtime");
+    tracing::debug!(?settings, "container runtime");
     let mut started = containerd::ensure(layout, &settings, clock).await?;
     // One that was killed in the middle of starting pods may end once more while it takes stock of them, when it
     // has accepted connections already.
@@ -560,29 +572,40 @@ async fn start_runtime(layout: &Layout, args: &Up, clock: &SharedClock) -> Resul
             started = Started::New;
         }
     }
-    pod_network::collect(layout, clock).await;
+    pod_network::collect(&attachments(layout, args), clock).await;
     Ok(started)
 }
 
 /// How often a runtime is given the sandbox image before its start has failed.
 const IMPORTS: u32 = 3;
 
+/// The pods' network of our own runtime.
+fn attachments(layout: &Layout, args: &Up) -> Attachments {
+    Attachments {
+        state: layout.cni_state(),
+        gate: args.runs_policy().then(|| layout.policy_socket()),
+        runtime: format!("unix://{}", layout.containerd_socket().display()),
+    }
+}
+
 async fn start_api_server(
     args: &Up,
     layout: &Layout,
     identities: &Identities,
-    node_ip: IpAddr,
+    node_ips: &[IpAddr],
     (clock, rng): (&SharedClock, &Rng),
     (debug, tracing): (Debug, Option<Sampler>),
     stage: &Stage,
 ) -> Result<(Arc<ApiServer>, Arc<storage::Embedded>)> {
-    let range = args.service_cluster_ip_range;
-    let service = range.hosts().next().context("an empty Service range")?;
+    let ranges = &args.service_cluster_ip_range;
+    let service = ranges.first().and_then(|range| range.hosts().next()).context("an empty Service range")?;
+    let node_ip = *node_ips.first().context("an address of this node")?;
+    let named = [node_ips, &[args.bind_address]].concat();
     let api = Api {
         store: layout.store(),
         listen: SocketAddr::new(args.bind_address, args.secure_port),
         advertised: SocketAddr::new(node_ip, args.secure_port),
-        service_cidr: range,
+        service_cidrs: ranges.clone(),
         node_ports: (30000, 32767),
         client_ca: identities.client_trust()?,
         client_ca_pem: identities.cluster.certificate().to_owned(),
@@ -596,7 +619,7 @@ async fn start_api_server(
         aggregation: aggregation::Options { identity: Some(identities.front_proxy_client()?), to_endpoints: true },
         service_accounts: service_account::Options::standard(&args.cluster_domain, identities.tokens.clone()),
         kubelet_client: identities.kubelet_client()?,
-        tls: identities.api_server(&args.cluster_domain, service, vec![node_ip, args.bind_address])?,
+        tls: identities.api_server(&args.cluster_domain, service, named)?,
     };
     start_api(api, clock, rng, stage).await
 }
@@ -608,7 +631,7 @@ pub struct Api {
     pub listen: SocketAddr,
     /// Where members of the cluster reach it.
     pub advertised: SocketAddr,
-    pub service_cidr: ipnet::IpNet,
+    pub service_cidrs: Vec<ipnet::IpNet>,
     pub node_ports: (u16, u16),
     pub client_ca: Trust,
     pub client_ca_pem: String,
@@ -649,7 +672,7 @@ pub async fn start_api(
         priority_and_fairness: api.priority_and_fairness,
         debug: api.debug,
         tracing: api.tracing,
-        options: ClusterOptions { service_cidrs: vec![api.service_cidr], node_ports: api.node_ports },
+        options: ClusterOptions { service_cidrs: api.service_cidrs, node_ports: api.node_ports },
         client_ca: Some(api.client_ca),
         client_ca_pem: api.client_ca_pem,
         front_proxy_ca_pem: api.front_proxy_ca_pem,

@@ -46,9 +46,9 @@ pub struct KubeApiServer {
     /// The port to listen on.
     #[arg(long, default_value_t = 6443, value_name = "PORT")]
     secure_port: u16,
-    /// Where Service addresses come from.
-    #[arg(long, default_value = "10.96.0.0/12", value_name = "CIDR")]
-    service_cluster_ip_range: IpNet,
+    /// Where Service addresses come from: one range, or one of each family.
+    #[arg(long, default_value = "10.96.0.0/12", value_name = "CIDR", value_delimiter = ',')]
+    service_cluster_ip_range: Vec<IpNet>,
     /// Where node ports come from: FIRST-LAST.
     #[arg(long, default_value = "30000-32767", value_name = "RANGE")]
     service_node_port_range: String,
@@ -182,7 +182,8 @@ impl KubeApiServer {
             let identity = FileIdentity::pair(certificate, key).map_err(anyhow::Error::msg)?;
             return Ok(tls::server(clock, identity)?);
         }
-        let service = self.service_cluster_ip_range.hosts().next().context("an empty Service range")?;
+        let range = self.service_cluster_ip_range.first();
+        let service = range.and_then(|range| range.hosts().next()).context("an empty Service range")?;
         identities.api_server(&self.cluster_domain, service, vec![address, self.bind_address])
     }
 
@@ -262,7 +263,7 @@ pub async fn run(args: KubeApiServer, clock: SharedClock) -> Result<()> {
         store: args.data_dir.clone(),
         listen: SocketAddr::new(args.bind_address, args.secure_port),
         advertised: SocketAddr::new(advertised, args.secure_port),
-        service_cidr: args.service_cluster_ip_range,
+        service_cidrs: args.service_cluster_ip_range.clone(),
         node_ports: ports(&args.service_node_port_range)?,
         client_ca,
         client_ca_pem,

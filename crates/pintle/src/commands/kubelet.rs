@@ -20,7 +20,7 @@ use transport::files::FileIdentity;
 use transport::trust::Trust;
 
 use crate::VERSION;
-use crate::cluster::{address, preflight};
+use crate::cluster::{address, families, preflight};
 use crate::commands::standalone::{self, Standalone};
 use crate::logging::{FromFile, Logging};
 
@@ -55,9 +55,9 @@ pub struct Kubelet {
     /// The Node's name; what was first registered wins.
     #[arg(long, value_name = "NAME")]
     hostname_override: Option<String>,
-    /// The Node's address; that of the default route unless set.
-    #[arg(long, value_name = "IP")]
-    node_ip: Option<IpAddr>,
+    /// The Node's address, or one of each family; that of the default route unless set.
+    #[arg(long, value_name = "IP", value_delimiter = ',')]
+    node_ip: Vec<IpAddr>,
     /// Where pods' volumes and this node's identity are kept.
     #[arg(long, default_value = "/var/lib/kubelet", value_name = "DIR")]
     root_dir: PathBuf,
@@ -211,7 +211,7 @@ fn options(args: &Kubelet, file: &FileConfig, clock: &SharedClock) -> Result<kub
     let domain = args.cluster_domain.clone().or_else(|| file.cluster_domain.clone());
     Ok(kubelet::Options {
         node_name: args.hostname_override.clone().unwrap_or_else(address::host_name),
-        node_ips: vec![args.node_ip.unwrap_or_else(address::outward).to_string()],
+        node_ips: families::node_addresses(&args.node_ip, &[], |_| None).iter().map(ToString::to_string).collect(),
         root_dir: args.root_dir.clone(),
         log_dir: args.pod_logs_dir.clone().or_else(|| file.pod_logs_dir.clone()).unwrap_or(defaults.log_dir),
         cgroup_root: args.cgroup_root.clone().or_else(|| file.cgroup_root.clone()).unwrap_or_default(),

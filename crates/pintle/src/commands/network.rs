@@ -1,5 +1,6 @@
 //! `pintle network`: routes to other nodes' pods, and the configuration of this node's own, alone.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -8,9 +9,14 @@ use clap::{Args, ValueEnum};
 use host::journal::Journal;
 use host::sysctl;
 use network::Own;
+use serde_json::json;
+use stdx::shutdown::Stage;
 use stdx::{Rng, SharedClock};
+use transport::debug::Debug;
 
+use crate::cluster::pod_upkeep::{self, Attachments};
 use crate::cluster::{address, pod_network};
+use crate::commands::serving::{self, Shown};
 use crate::commands::standalone::Standalone;
 use crate::logging::FromFile;
 use crate::roots::Roots;
@@ -64,6 +70,16 @@ pub struct Network {
     /// Keep routes only: the pods of this node have another CNI plugin.
     #[arg(long)]
     no_cni: bool,
+    /// The container runtime: what belongs to no pod that it knows is taken away.
+    #[arg(long, default_value = "unix:///run/containerd/containerd.sock", value_name = "ENDPOINT")]
+    container_runtime_endpoint: String,
+    /// Where health and metrics are told, in plain text.
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:10246")]
+    metrics_bind_address: SocketAddr,
+    /// Start pods without asking `pintle network-policy`. Unless this is given it is asked before each pod's first
+    /// packet, and where it does not run no pod gets a network.
+    #[arg(long)]
+    no_network_policy: bool,
 }
 
 /// Runs the command.
@@ -86,17 +102,35 @@ pub async fn run(args: Network, clock: SharedClock) -> Result<()> {
         let program = std::env::current_exe().context("where this program is")?;
         pod_network::link(&layout, args.cni_bin_dir.as_deref(), &program, &mut journal)?;
         let (folder, layout) = (args.cni_conf_dir.clone().unwrap_or_else(|| layout.cni_config()), layout.clone());
-        Some(Arc::new(move |own: &Own| pod_network::told(&layout, &folder, own)))
+        let gate = !args.no_network_policy;
+        Some(Arc::new(move |own: &Own| pod_network::told(&layout, &folder, gate, own)))
     };
+    let registry = serving::registry();
     let options = network::Options {
         node_name: args.hostname_override.clone().unwrap_or_else(address::host_name),
         mode: args.mode.told(),
         ranges: args.cluster_cidr.clone(),
         own,
+        registry: registry.clone(),
     };
-    let component = |stage| {
+    let around = Stage::new();
+    let config = json!({"network": {"HostnameOverride": options.node_name, "Mode": format!("{:?}", args.mode)}});
+    let shown = Shown { registry, config, debug: Debug::none() };
+    serving::plain(args.metrics_bind_address, shown, &clock, &around).await?;
+    let pods = (!args.no_cni).then(|| Attachments {
+        state: layout.cni_state(),
+        gate: (!args.no_network_policy).then(|| layout.policy_socket()),
+        runtime: args.container_runtime_endpoint.clone(),
+    });
+    let component = |stage: Stage| {
         let clock = clock.clone();
+        let (upkeep, own) = (stage.clone(), clock.clone());
+        if let Some(pods) = pods {
+            stage.spawn(async move { pod_upkeep::keep(pods, &own, &upkeep).await });
+        }
         async move { network::run(client, clock, Rng::from_os(), options, &stage).await }
     };
-    args.standalone.run(&clock, component).await
+    let ended = args.standalone.run(&clock, component).await;
+    around.finish(&clock, serving::DRAIN).await;
+    ended
 }

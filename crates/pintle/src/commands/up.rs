@@ -65,21 +65,24 @@ pub struct Up {
     /// The port the API server listens on.
     #[arg(long, default_value_t = 6443, value_name = "PORT")]
     pub secure_port: u16,
-    /// Where Service addresses come from.
-    #[arg(long, default_value = "10.96.0.0/12", value_name = "CIDR")]
-    pub service_cluster_ip_range: IpNet,
-    /// Where pod addresses come from.
-    #[arg(long, default_value = "10.244.0.0/16", value_name = "CIDR")]
-    pub cluster_cidr: IpNet,
+    /// Where Service addresses come from: one range, or one of each family.
+    #[arg(long, default_value = "10.96.0.0/12", value_name = "CIDR", value_delimiter = ',')]
+    pub service_cluster_ip_range: Vec<IpNet>,
+    /// Where pod addresses come from: one range, or one of each family.
+    #[arg(long, default_value = "10.244.0.0/16", value_name = "CIDR", value_delimiter = ',')]
+    pub cluster_cidr: Vec<IpNet>,
+    /// How pods of other nodes are reached.
+    #[arg(long, value_enum, default_value = "auto", value_name = "MODE")]
+    pub network_mode: super::network::Mode,
     /// The domain of the cluster's names.
     #[arg(long, default_value = "cluster.local", value_name = "DOMAIN")]
     pub cluster_domain: String,
     /// The Node's name; the host's name unless set. What was first registered wins.
     #[arg(long, value_name = "NAME")]
     pub hostname_override: Option<String>,
-    /// The Node's address; that of the default route unless set.
-    #[arg(long, value_name = "IP")]
-    pub node_ip: Option<IpAddr>,
+    /// The Node's address, or one of each family; those of the default routes unless set.
+    #[arg(long, value_name = "IP", value_delimiter = ',')]
+    pub node_ip: Vec<IpAddr>,
     /// Below what the node reports pressure, takes no new pods and evicts others. Unlike upstream's shares of the
     /// disk, these amounts suit a laptop whose disk is nearly full.
     #[arg(long, value_name = "SIGNAL<AMOUNT", value_parser = Bounds::limits, default_value = EVICTION_HARD)]

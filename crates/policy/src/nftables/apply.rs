@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use client::Key;
 use net::nft::{Error, Kernel};
+use net::ruleset::Transaction;
 
 use super::table::{Change, Table};
 
@@ -68,11 +69,11 @@ impl Applied {
         let mut groups: Vec<Vec<Change>> = vec![changes.to_vec()];
         while let Some(group) = groups.pop() {
             let before = self.table.inverse(&group);
-            let text = self.table.change(&group);
-            if text.is_empty() {
+            let changes = self.table.change(&group);
+            if changes.is_empty() {
                 continue;
             }
-            let error = match self.twice(&text).await {
+            let error = match self.twice(changes).await {
                 Ok(()) => continue,
                 Err(error) => error,
             };
@@ -98,9 +99,9 @@ impl Applied {
     }
 
     /// Another table's transaction at the same instant may be in the way: what is refused is tried once more.
-    async fn twice(&self, text: &str) -> Result<(), Error> {
-        match self.kernel.apply(text).await {
-            Err(Error::Refused(_)) => self.kernel.apply(text).await,
+    async fn twice(&self, changes: Vec<Transaction>) -> Result<(), Error> {
+        match self.kernel.change_all(changes.clone()).await {
+            Err(Error::Refused(_)) => self.kernel.change_all(changes).await,
             result => result,
         }
     }

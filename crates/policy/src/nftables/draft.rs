@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use net::ruleset::{self, Chain, Family, Ruleset, Set};
+use net::ruleset::{self, Chain, Family, Ruleset, Set, Transaction};
 
 /// A table, and how what was touched since the last difference was before.
 #[derive(Clone, Debug)]
@@ -74,8 +74,8 @@ impl Draft {
         }
     }
 
-    /// The text that brings the kernel from the last difference to now; empty when it is there.
-    pub(super) fn difference(&mut self) -> String {
+    /// What brings the kernel from the last difference to now; empty when it is there.
+    pub(super) fn difference(&mut self) -> Transaction {
         let empty = || Ruleset::new(self.now.family, self.now.table.clone());
         let (mut old, mut new) = (empty(), empty());
         let sets = std::mem::take(&mut self.sets);
@@ -108,7 +108,7 @@ impl Draft {
                 old.chains.insert(name, before);
             }
         }
-        ruleset::difference(&old, &new).text()
+        ruleset::difference(&old, &new)
     }
 }
 
@@ -123,7 +123,7 @@ mod tests {
         draft.put("a", "10.0.0.1", "");
         draft.set_chain("c", vec!["drop".into()]);
         let text = "add set ip t a { type ipv4_addr; }\nadd chain ip t c\nadd rule ip t c drop\nadd element ip t a { 10.0.0.1 }\n";
-        assert_eq!(draft.difference(), text);
+        assert_eq!(draft.difference().text(), text);
         draft.take("a", "10.0.0.1");
         draft.put("a", "10.0.0.1", "");
         draft.remove_set("a");
@@ -131,16 +131,16 @@ mod tests {
         draft.add_set("a", "type ipv4_addr".into());
         draft.put("a", "10.0.0.1", "");
         draft.set_chain("c", vec!["drop".into()]);
-        assert_eq!(draft.difference(), "");
+        assert_eq!(draft.difference().text(), "");
         draft.add_set("b", "type ipv4_addr".into());
         draft.remove_set("b");
-        assert_eq!(draft.difference(), "");
+        assert_eq!(draft.difference().text(), "");
         draft.put("a", "10.0.0.2", "");
         draft.take("a", "10.0.0.1");
         let text = "delete element ip t a { 10.0.0.1 }\nadd element ip t a { 10.0.0.2 }\n";
-        assert_eq!(draft.difference(), text);
+        assert_eq!(draft.difference().text(), text);
         draft.remove_set("a");
         // A set that goes takes its elements along.
-        assert_eq!(draft.difference(), "delete set ip t a\n");
+        assert_eq!(draft.difference().text(), "delete set ip t a\n");
     }
 }

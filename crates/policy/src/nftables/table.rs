@@ -15,7 +15,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use client::Key;
-use net::ruleset::Family;
+use net::ruleset::{Family, Transaction};
 
 use super::draft::Draft;
 use super::render::{self, OWN};
@@ -133,9 +133,9 @@ impl Table {
         changes.iter().map(back).collect()
     }
 
-    /// Takes changes in and returns the text that makes them in the kernel; empty when they make no
-    /// difference.
-    pub fn change(&mut self, changes: &[Change]) -> String {
+    /// Takes changes in and returns what makes them in the kernel, one difference for each family that it is one
+    /// for.
+    pub fn change(&mut self, changes: &[Change]) -> Vec<Transaction> {
         for change in changes {
             match change {
                 Change::Namespace(name, labels) => self.change_namespace(name, labels.as_ref()),
@@ -143,7 +143,7 @@ impl Table {
                 Change::Policy(key, policy) => self.change_policy(key, policy.as_ref()),
             }
         }
-        self.drafts.iter_mut().map(Draft::difference).collect()
+        self.drafts.iter_mut().map(Draft::difference).filter(|change| !change.is_empty()).collect()
     }
 
     fn keys_in(&self, namespace: &str) -> Vec<Key> {
@@ -208,7 +208,7 @@ impl Table {
             let pod = self.pods.get(key).filter(|pod| pod.is_here);
             pod.is_some_and(|pod| before.iter().chain(policy).any(|p| isolated(p, &pod.labels)))
         });
-        keys.iter().for_each(|key| self.unplace(key));
+        keys.iter().for_each(|key| self.set_free(key));
         if let Some(policy) = policy {
             self.acquire(policy);
         }
@@ -228,7 +228,7 @@ impl Table {
             Some(policy) => drop(self.policies.insert(key.clone(), policy.clone())),
             None => drop(self.policies.remove(key)),
         }
-        keys.iter().for_each(|key| self.place(key));
+        keys.iter().for_each(|key| self.isolate(key));
     }
 
     /// Everything a policy names is there.
@@ -349,6 +349,7 @@ impl Table {
 
     /// Takes a pod out of everything.
     fn unplace(&mut self, key: &Key) {
+        self.set_free(key);
         let Some(place) = self.places.remove(key) else { return };
         for address in place.addresses {
             let (draft, element) = (&mut self.drafts[index(family(address))], address.to_string());
@@ -358,10 +359,18 @@ impl Table {
                     draft.take(&port.is, &format!("{element} . {number}"));
                 }
             }
+        }
+    }
+
+    /// Nothing isolates a pod any more.
+    fn set_free(&mut self, key: &Key) {
+        let Some(place) = self.places.get_mut(key) else { return };
+        for address in &place.addresses {
+            let (draft, element) = (&mut self.drafts[index(family(*address))], address.to_string());
             Direction::BOTH.into_iter().for_each(|direction| draft.take(render::pods_of(direction), &element));
             draft.take(OWN, &format!("{element} . {element}"));
         }
-        for choice in place.choices {
+        for choice in std::mem::take(&mut place.choices) {
             if is_last(&mut self.choices, &choice) {
                 self.drafts.iter_mut().for_each(|draft| draft.remove_chain(&choice));
             }
@@ -387,25 +396,33 @@ impl Table {
                 self.put(*address, set, &element, "");
             }
         }
-        let mut place = Place { addresses, choices: Vec::new() };
-        if pod.is_here {
-            for direction in Direction::BOTH {
-                let Some(chains) = self.isolated(key, &pod, direction) else { continue };
-                let verdict = if chains.is_empty() {
-                    "drop".to_owned()
-                } else {
-                    let name = self.acquire_choice(direction, chains);
-                    let verdict = format!("goto {name}");
-                    place.choices.push(name);
-                    verdict
-                };
-                for address in &place.addresses {
-                    self.put(*address, render::pods_of(direction), &address.to_string(), &verdict);
-                    self.put(*address, OWN, &format!("{address} . {address}"), "");
-                }
+        self.places.insert(key.clone(), Place { addresses, choices: Vec::new() });
+        self.isolate(key);
+    }
+
+    /// Isolates a pod that nothing isolates yet as the policies say that are there.
+    fn isolate(&mut self, key: &Key) {
+        let Some(pod) = self.pods.get(key).filter(|pod| pod.is_here).cloned() else { return };
+        let Some(addresses) = self.places.get(key).map(|place| place.addresses.clone()) else { return };
+        let mut choices = Vec::new();
+        for direction in Direction::BOTH {
+            let Some(chains) = self.isolated(key, &pod, direction) else { continue };
+            let verdict = if chains.is_empty() {
+                "drop".to_owned()
+            } else {
+                let name = self.acquire_choice(direction, chains);
+                let verdict = format!("goto {name}");
+                choices.push(name);
+                verdict
+            };
+            for address in &addresses {
+                self.put(*address, render::pods_of(direction), &address.to_string(), &verdict);
+                self.put(*address, OWN, &format!("{address} . {address}"), "");
             }
         }
-        self.places.insert(key.clone(), place);
+        if let Some(place) = self.places.get_mut(key) {
+            place.choices = choices;
+        }
     }
 
     /// The chains of policies that may let through what a pod sends or gets; `None`: nothing isolates it.

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, TestRunner};
 
+use super::tests::texts as written;
 use super::*;
 use crate::cases::{self, World};
 
@@ -80,7 +81,7 @@ fn any_history_is_taken_and_ends_as_a_fresh_load() {
         let mut texts = vec![table.load()];
         for steps in &history {
             let changes: Vec<Change> = steps.iter().map(|step| world.step(step)).collect();
-            texts.push(table.change(&changes));
+            texts.push(written(&table.change(&changes)));
         }
         let fresh = Table::with(&table.everything()).load();
         // A fresh load over what is there is a restart.
@@ -107,7 +108,58 @@ fn thousands_of_peers_are_taken() {
     let mut changes = cases::golden()[1].1.clone();
     changes.push(cases::policy("shop", "huge", spec));
     let mut table = Table::default();
-    let mut texts = vec![table.load(), table.change(&changes)];
-    texts.push(table.change(&[Change::Policy(Key::new("shop", "huge"), None)]));
+    let mut texts = vec![table.load(), written(&table.change(&changes))];
+    texts.push(written(&table.change(&[Change::Policy(Key::new("shop", "huge"), None)])));
     leave(&texts);
+}
+
+/// Set where this program is in a network namespace of its own.
+const INSIDE: &str = "PINTLE_POLICY_KERNEL_TEST";
+
+/// What `nft` says.
+fn nft(args: &[&str]) -> String {
+    let output = Command::new("nft").args(args).output().expect("nft runs");
+    assert!(output.status.success(), "nft {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// The messages that go to the kernel leave the rules that the texts leave, and every difference can be said in them.
+#[test]
+#[ignore = "needs root: ./dev test runs it"]
+#[allow(clippy::disallowed_methods, reason = "says that this process is the one inside")]
+fn messages_say_what_texts_say() {
+    if std::env::var(INSIDE).is_err() {
+        let mut command = Command::new("unshare");
+        command.args(["--net", "--"]).arg(std::env::current_exe().expect("this program"));
+        let name = "nftables::table::kernel::messages_say_what_texts_say";
+        command.args([name, "--exact", "--ignored", "--nocapture"]).env(INSIDE, "1");
+        assert!(command.status().expect("unshare runs").success(), "inside; see above");
+        return;
+    }
+    let (own, mut sender) = (net::monitor::Own::default(), net::nf_tables::Sender::default());
+    let mut runner = TestRunner::new(Config::default());
+    let send = |text: &str| net::nft::run(text, net::nft::Mode::Apply).expect("taken");
+    let golden: Vec<Vec<Vec<Change>>> = cases::golden().into_iter().map(|(_, changes)| vec![changes]).collect();
+    let histories = (0..16).map(|_| {
+        let history = cases::any_history().new_tree(&mut runner).expect("a history").current();
+        let mut world = World::default();
+        history.iter().map(|steps| steps.iter().map(|step| world.step(step)).collect()).collect()
+    });
+    for history in golden.into_iter().chain(histories.collect::<Vec<_>>()) {
+        let mut table = Table::default();
+        nft(&["flush", "ruleset"]);
+        send(&table.load());
+        let mut texts = vec![table.load()];
+        for changes in &history {
+            let changes = table.change(changes);
+            texts.push(written(&changes));
+            let batch = net::nf_tables::encode_all(&changes).unwrap_or_else(|| panic!("not said: {changes:?}"));
+            let sent = sender.send(&batch, &own).expect("sent");
+            sent.unwrap_or_else(|no| panic!("{}", no.told_of(&changes)));
+        }
+        let said = nft(&["-s", "list", "ruleset"]);
+        nft(&["flush", "ruleset"]);
+        texts.iter().filter(|text| !text.is_empty()).for_each(|text| send(text));
+        assert_eq!(sorted(&said), sorted(&nft(&["-s", "list", "ruleset"])), "{history:?}");
+    }
 }

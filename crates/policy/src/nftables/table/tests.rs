@@ -124,6 +124,11 @@ fn packets() -> Vec<Packet> {
     out
 }
 
+/// Differences as `nft` reads them.
+pub(super) fn texts(changes: &[Transaction]) -> String {
+    changes.iter().map(Transaction::text).collect()
+}
+
 /// Carries out the text of a difference, as the kernel would; says no where it would.
 pub(super) fn carry_out(tables: &mut BTreeMap<String, Ruleset>, text: &str) -> Result<(), String> {
     for line in text.lines() {
@@ -186,11 +191,11 @@ proptest! {
             let changes: Vec<Change> = steps.iter().map(|step| world.step(step)).collect();
             let inverse = table.inverse(&changes);
             let before = wholes(&table);
-            let text = table.change(&changes);
+            let text = texts(&table.change(&changes));
             // What is taken back leaves nothing.
-            let back = table.change(&inverse);
+            let back = texts(&table.change(&inverse));
             prop_assert_eq!(&wholes(&table), &before, "{}", back);
-            prop_assert_eq!(table.change(&changes), text.clone());
+            prop_assert_eq!(texts(&table.change(&changes)), text.clone());
             carry_out(&mut kernel, &text).map_err(TestCaseError::fail)?;
             prop_assert_eq!(&kernel, &wholes(&table));
         }
