@@ -260,6 +260,7 @@ impl Nodes {
         network.push(format!("--container-runtime-endpoint=unix://{}", layout.containerd_socket().display()));
         let mut policy = vec![flag("kubeconfig", &certs.join("policy.kubeconfig")), host_name.clone()];
         policy.extend(abandoned::roots(&node.folder));
+        policy.push("--cluster-dns=10.96.0.10".into());
         let mut parts =
             vec![("network-policy", policy), ("network", network), ("kubelet", kubelet), ("kube-proxy", proxy)];
         if let Some(more) = &node.spec.dns {

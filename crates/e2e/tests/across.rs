@@ -362,8 +362,30 @@ async fn names_from_every_node(world: &World) -> Result<()> {
     }
     // Whichever of both nodes is asked answers: fifty questions, of which none is lost.
     let script = "n=0; for i in $(seq 50); do getent ahosts web >/dev/null || n=$((n+1)); done; echo lost $n";
-    world.says("glibc", script, &["lost 0\n"]).await
+    world.says("glibc", script, &["lost 0\n"]).await?;
+    // To policies the DNS is what it is upstream: port 53, pods with a label in a namespace.
+    let out = |rule: &str| {
+        format!("{{podSelector: {{matchLabels: {{app: friend}}}}, policyTypes: [Egress], egress: [{rule}]}}")
+    };
+    let lookup = "nslookup web.default.svc.cluster.local || echo refused";
+    for (why, rule, finds) in [
+        ("nothing is let out", "", false),
+        ("one port is", "{ports: [{protocol: UDP, port: 53}]}", true),
+        ("another port is", "{ports: [{protocol: UDP, port: 54}]}", false),
+        ("the DNS is, by its labels and its port's name", NAMES, true),
+    ] {
+        world.apply(&[("names", out(rule))]).await?;
+        world.get("names are all that is let out", [NONE, ALL, NONE, ALL]).await.context(why)?;
+        for pod in ["friend", "far"] {
+            let wanted = if finds { &*service } else { "refused" };
+            world.says(pod, lookup, &[wanted]).await.context(why)?;
+        }
+    }
+    world.without_policies().await
 }
+
+/// What everybody writes who lets pods ask for names.
+const NAMES: &str = "{to: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: kube-system}}, podSelector: {matchLabels: {k8s-app: kube-dns}}}], ports: [{protocol: UDP, port: dns}, {protocol: TCP, port: dns-tcp}]}";
 
 /// A load balancer is reached at every node, wherever its pod is, and at its pod's alone where the source is to be
 /// kept; its ranges and policies see who is outside.

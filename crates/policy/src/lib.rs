@@ -23,6 +23,7 @@ pub mod model;
 pub mod nftables;
 mod sync;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use net::nft::Kernel;
@@ -44,6 +45,8 @@ pub struct Options {
     pub gate: Option<UnixListener>,
     /// What the network plugin remembers of pods that are there already.
     pub records: Arc<dyn Fn() -> Vec<Record> + Send + Sync>,
+    /// The addresses of a DNS of the cluster that is no pod: policies know it by the labels that upstream's has.
+    pub names: Vec<IpAddr>,
 }
 
 /// The text that removes all rules, present or not.

@@ -102,7 +102,7 @@ impl Sync {
             gate::serve(listener, dirty.clone(), metrics.clone(), &clock, stage);
         }
         let caches = Caches::start(client, &dirty, &clock, &rng, stage);
-        let applied = Applied::new(options.kernel.clone());
+        let applied = Applied::with_names(options.kernel.clone(), &options.names);
         Self {
             caches,
             sandboxes: Sandboxes::new(options.node_name.clone()),

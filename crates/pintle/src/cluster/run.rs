@@ -360,8 +360,13 @@ impl Cluster {
 
     /// The address of the cluster's DNS, for pods; none when it is left out.
     fn cluster_dns(&self) -> Vec<String> {
+        self.dns_address().iter().map(ToString::to_string).collect()
+    }
+
+    /// The same; a process of this program answers there.
+    fn dns_address(&self) -> Option<IpAddr> {
         let address = self.args.service_cluster_ip_range.first().and_then(|range| dns::cluster_ip(*range));
-        address.filter(|_| self.args.has(Component::Dns)).iter().map(ToString::to_string).collect()
+        address.filter(|_| self.args.has(Component::Dns))
     }
 
     fn start_policy(&self, node: &Handle, name: &str, journal: &mut Journal) -> Result<()> {
@@ -383,6 +388,7 @@ impl Cluster {
                 let layout = self.layout.clone();
                 Arc::new(move || pod_network::records(&layout))
             },
+            names: self.dns_address().into_iter().collect(),
         };
         let (clock, rng, stage) = (self.clock.clone(), self.rng.clone(), self.components.clone());
         let task = node.spawn(async move { policy::run(client, clock, rng, options, &stage).await });

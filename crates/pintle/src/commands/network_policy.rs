@@ -1,6 +1,6 @@
 //! `pintle network-policy`: the NetworkPolicies of one node's pods, alone.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -33,6 +33,10 @@ pub struct NetworkPolicy {
     hostname_override: Option<String>,
     #[command(flatten)]
     roots: Roots,
+    /// The address of the Service kube-dns, where `pintle dns` answers: policies know that as the pods that it has
+    /// upstream (`k8s-app: kube-dns` in `kube-system`, port 53).
+    #[arg(long, value_name = "IP", value_delimiter = ',')]
+    cluster_dns: Vec<IpAddr>,
     /// Where health and metrics are told, in plain text.
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:10247")]
     metrics_bind_address: SocketAddr,
@@ -81,6 +85,7 @@ pub async fn run(args: NetworkPolicy, clock: SharedClock) -> Result<()> {
         registry,
         gate: Some(gate),
         records: Arc::new(move || pod_network::records(&layout)),
+        names: args.cluster_dns.clone(),
     };
     let component = |stage| {
         let clock = clock.clone();

@@ -2,6 +2,7 @@
 //! whom it selects and lets nothing through, and no other policy waits for it.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use client::Key;
@@ -27,7 +28,12 @@ pub struct Applied {
 impl Applied {
     /// Nothing is known of the kernel's state yet.
     pub fn new(kernel: Arc<dyn Kernel>) -> Self {
-        Self { kernel, table: Table::default(), is_loaded: false, refused: Refused::new() }
+        Self::with_names(kernel, &[])
+    }
+
+    /// The same where the cluster's DNS is no pod, and has these addresses ([`Table::new`]).
+    pub fn with_names(kernel: Arc<dyn Kernel>, names: &[IpAddr]) -> Self {
+        Self { kernel, table: Table::new(names), is_loaded: false, refused: Refused::new() }
     }
 
     /// What the kernel has, or should have.
@@ -129,7 +135,8 @@ impl Applied {
             Change::Policy(key, Some(policy)) => Change::Policy(key.clone(), Some(Arc::new(policy.closed()))),
             other => other.clone(),
         };
-        let mut table = Table::with(&others);
+        let mut table = self.table.begun_again();
+        table.change(&others);
         table.change(&policies.iter().map(closed).collect::<Vec<_>>());
         if policies.is_empty() || self.kernel.check(&table.load()).await.is_err() {
             return Err(Error::Refused(error));

@@ -1,5 +1,7 @@
 //! What one policy, and one choice of policies, looks like as rules; pure text.
 
+use std::net::IpAddr;
+
 use client::Key;
 use net::ruleset::{Chain, Family, Ruleset, Set};
 
@@ -29,10 +31,15 @@ pub(super) fn pods_of(direction: Direction) -> &'static str {
     }
 }
 
-/// A table without policies.
-pub(super) fn base(family: Family) -> Ruleset {
+/// The addresses of the cluster's DNS, where it is a process of nodes.
+pub(super) const NAMES: &str = "names";
+
+/// A table without policies. What is asked at `names` is judged before a service proxy translates it: who answers is
+/// a process of some node, and policies speak of a pod with that address.
+pub(super) fn base(family: Family, names: &[IpAddr]) -> Ruleset {
     let (ip, address) = (family.as_str(), address(family));
     let mut out = Ruleset::new(family, TABLE);
+    let names: Vec<&IpAddr> = names.iter().filter(|name| name.is_ipv4() == (family == Family::Ip)).collect();
     let mut set = |name: &str, keyword, declaration| {
         out.sets.insert(name.to_owned(), Set { keyword, declaration, elements: Default::default() });
     };
@@ -48,9 +55,20 @@ pub(super) fn base(family: Family) -> Ruleset {
             rules.push(format!("icmpv6 type {{ {kinds} }} accept"));
         }
         rules.push(format!("{ip} saddr . {ip} daddr @{OWN} accept"));
+        if direction == Direction::Egress && !names.is_empty() {
+            rules.push(format!("ct original {ip} daddr @{NAMES} accept"));
+        }
         rules.push(format!("{ip} {side} vmap @{}", pods_of(direction)));
         let hook = format!("type filter hook forward priority {priority}");
         out.chains.insert(direction.as_str().to_owned(), Chain { hook, rules });
+    }
+    if !names.is_empty() {
+        let elements = names.iter().map(|name| (name.to_string(), String::new())).collect();
+        out.sets.insert(NAMES.into(), Set { keyword: "set", declaration: format!("type {address}"), elements });
+        let judged = format!("{ip} daddr @{NAMES} {ip} saddr vmap @{}", pods_of(Direction::Egress));
+        // After the kernel has looked at the connection, and before addresses are translated.
+        let hook = "type filter hook prerouting priority -150".to_owned();
+        out.chains.insert("egress-names".into(), Chain { hook, rules: vec![judged] });
     }
     out
 }

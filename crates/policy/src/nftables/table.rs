@@ -19,7 +19,7 @@ use net::ruleset::{Family, Transaction};
 
 use super::draft::Draft;
 use super::render::{self, OWN};
-use crate::model::policy::{Direction, Group, Policy};
+use crate::model::policy::{Direction, Group, Policy, Protocol};
 use crate::model::ranges::{Ranges, family};
 use crate::model::{Labels, NamedPort, Namespaces, Pod, Precedence};
 
@@ -50,6 +50,7 @@ struct Place {
 /// Everything that is known, and the rules it makes.
 #[derive(Clone, Debug)]
 pub struct Table {
+    names: Vec<IpAddr>,
     drafts: [Draft; 2],
     namespaces: Namespaces,
     pods: BTreeMap<Key, Arc<Pod>>,
@@ -71,8 +72,34 @@ const FAMILIES: [Family; 2] = [Family::Ip, Family::Ip6];
 
 impl Default for Table {
     fn default() -> Self {
-        Self {
-            drafts: FAMILIES.map(|family| Draft::new(render::base(family))),
+        Self::new(&[])
+    }
+}
+
+/// The DNS as policies know it upstream: pods of that namespace with this label, and ports with these names.
+fn dns(names: &[IpAddr]) -> (Key, Arc<Pod>) {
+    let port = |name: &str, protocol, number| (NamedPort { name: name.into(), protocol }, number);
+    let pod = Pod {
+        labels: [("k8s-app".to_owned(), "kube-dns".to_owned())].into_iter().collect(),
+        addresses: names.to_vec(),
+        ports: vec![
+            port("dns", Protocol::Udp, 53),
+            port("dns-tcp", Protocol::Tcp, 53),
+            port("metrics", Protocol::Tcp, 9153),
+        ],
+        ..Pod::default()
+    };
+    // No pod is called so.
+    (Key::new("kube-system", "kube-dns/service"), Arc::new(pod))
+}
+
+impl Table {
+    /// A table without policies. What pods ask at `names`, the addresses of a DNS that is no pod, is judged as if it
+    /// was one, labelled `k8s-app: kube-dns` in `kube-system`.
+    pub fn new(names: &[IpAddr]) -> Self {
+        let mut table = Self {
+            names: names.to_vec(),
+            drafts: FAMILIES.map(|family| Draft::new(render::base(family, names))),
             namespaces: Namespaces::new(),
             pods: BTreeMap::new(),
             policies: BTreeMap::new(),
@@ -82,16 +109,24 @@ impl Default for Table {
             nets: BTreeMap::new(),
             ports: BTreeMap::new(),
             choices: BTreeMap::new(),
+        };
+        if !names.is_empty() {
+            let (key, pod) = dns(names);
+            table.change(&[Change::Pod(key, Some(pod))]);
         }
+        table
     }
-}
 
-impl Table {
     /// A table of these.
     pub fn with(changes: &[Change]) -> Self {
         let mut table = Self::default();
         table.change(changes);
         table
+    }
+
+    /// One as this was made, without policies.
+    pub fn begun_again(&self) -> Self {
+        Self::new(&self.names)
     }
 
     /// The text that replaces whatever the kernel has by all of it.
@@ -106,7 +141,7 @@ impl Table {
 
     /// The text that removes it, present or not.
     pub fn remove() -> String {
-        FAMILIES.map(|family| render::base(family).remove()).concat()
+        FAMILIES.map(|family| render::base(family, &[]).remove()).concat()
     }
 
     /// The policies in it.

@@ -91,6 +91,7 @@ impl Bench {
             registry: registry.clone(),
             gate: Some(gate::bind(&folder.path().join("gate")).expect("bound")),
             records: Arc::new(move || records.clone()),
+            names: Vec::new(),
         };
         let (own, inner) = (client.clone(), stage.clone());
         stage.spawn(async move { run(own, shared, Rng::seeded(2), options, &inner).await });

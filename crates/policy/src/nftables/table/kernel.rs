@@ -69,6 +69,8 @@ fn golden_cases_are_taken() {
     for (_, changes) in cases::golden() {
         leave(&[Table::with(&changes).load()]);
     }
+    let names = [[10, 96, 0, 10].into(), [0xfd00, 0, 0, 0, 0, 0, 0, 10].into()];
+    leave(&[Table::new(&names).load()]);
 }
 
 #[test]

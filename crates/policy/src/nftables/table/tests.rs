@@ -21,6 +21,38 @@ fn golden() {
     }
 }
 
+/// A DNS that is no pod is one to policies: by labels, by ports and their names, where nobody has translated yet.
+#[test]
+fn the_dns_is_a_pod_to_policies() {
+    let names: [IpAddr; 2] = [[10, 96, 0, 10].into(), [0xfd00, 0, 0, 0, 0, 0, 0, 10].into()];
+    let mut table = Table::new(&names);
+    let labels = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+    let to = serde_json::json!({"podSelector": {}, "policyTypes": ["Egress"], "egress": [{
+        "to": [{"namespaceSelector": {"matchLabels": {"system": "yes"}}, "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}}}],
+        "ports": [{"protocol": "UDP", "port": "dns"}, {"protocol": "TCP", "port": 53}],
+    }]});
+    let mut changes = cases::golden()[1].1.clone();
+    changes.push(Change::Namespace("kube-system".into(), Some(labels(&[("system", "yes")]))));
+    changes.push(cases::policy("shop", "names", to));
+    table.change(&changes);
+    for (family, address) in FAMILIES.into_iter().zip(["10.96.0.10", "fd00::a"]) {
+        let whole = table.whole(family);
+        let ip = family.as_str();
+        assert_eq!(whole.chains["egress-names"].rules, [format!("{ip} daddr @names {ip} saddr vmap @egress-pods")]);
+        assert!(whole.chains["egress"].rules.contains(&format!("ct original {ip} daddr @names accept")));
+        assert_eq!(whole.sets["names"].elements.keys().collect::<Vec<_>>(), [address]);
+        let holds = |set: &str, element: &str| {
+            whole.sets.iter().any(|(name, s)| name.starts_with(set) && s.elements.contains_key(element))
+        };
+        assert!(holds("pods-", address) && holds("port-", &format!("{address} . 53")), "{}", whole.load());
+    }
+    // What is loaded anew is the same.
+    let mut again = table.begun_again();
+    again.change(&table.everything());
+    assert_eq!(wholes(&again), wholes(&table));
+    assert!(!Table::default().whole(Family::Ip).sets.contains_key("names"));
+}
+
 /// What the kernel would do with a packet that begins a connection.
 pub(super) struct Interpreter<'a>(pub(super) &'a Ruleset);
 
