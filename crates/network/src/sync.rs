@@ -48,7 +48,7 @@ enum Event {
 }
 
 async fn sync(client: Client, clock: SharedClock, rng: Rng, options: Options, stage: &Stage) {
-    let waits = Publisher::start(&client, "network", |_| true, clock.clone(), stage);
+    let waits = Publisher::start_on_node(&client, "network", &options.node_name, clock.clone(), stage);
     let nodes = Informer::<NodeView>::builder(client, Resource::of::<core::Node>()).without_json().start(
         clock.clone(),
         rng,

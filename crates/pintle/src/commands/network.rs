@@ -115,7 +115,7 @@ pub async fn run(args: Network, clock: SharedClock) -> Result<()> {
     };
     let around = Stage::new();
     let config = json!({"network": {"HostnameOverride": options.node_name, "Mode": format!("{:?}", args.mode)}});
-    let shown = Shown { registry, config, debug: Debug::none() };
+    let shown = Shown { registry, config, debug: Debug::none(), pages: Vec::new() };
     serving::plain(args.metrics_bind_address, shown, &clock, &around).await?;
     let pods = (!args.no_cni).then(|| Attachments {
         state: layout.cni_state(),
