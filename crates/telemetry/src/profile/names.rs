@@ -21,20 +21,29 @@ const LARGEST: u64 = 256 << 20;
 /// No longer name is told.
 const LONGEST: usize = 2048;
 
+/// Names by the addresses in their functions.
+#[derive(Debug, Default)]
+pub struct Names {
+    pub of: BTreeMap<u64, String>,
+    /// All functions were looked through: who has the program with its names would find no more.
+    pub whole: bool,
+}
+
 /// The names of the functions that these addresses are in, as the file says where they lie.
-pub fn find(file: &File, elf: &Elf, addresses: &BTreeSet<u64>) -> BTreeMap<u64, String> {
-    if elf.named {
-        return elf.symbols.as_ref().map(|symbols| walk(file, symbols, addresses)).unwrap_or_default();
+pub fn find(file: &File, elf: &Elf, addresses: &BTreeSet<u64>) -> Names {
+    let stripped = || {
+        let file = File::open(debug_file(Path::new(DEBUG), &elf.build_id)?).ok()?;
+        let whole = Elf::read(&file).filter(|whole| whole.named && whole.build_id == elf.build_id)?;
+        Some(walk(&file, &whole.symbols?, addresses))
+    };
+    if !elf.named
+        && let Some(of) = stripped()
+    {
+        return Names { of, whole: true };
     }
-    let stripped = debug_file(Path::new(DEBUG), &elf.build_id).and_then(|path| File::open(path).ok());
-    let whole = stripped.and_then(|file| Elf::read(&file).map(|elf| (file, elf)));
-    // What it exports by name is better than nothing.
-    match whole.filter(|(_, whole)| whole.named && whole.build_id == elf.build_id) {
-        Some((file, whole)) => {
-            whole.symbols.as_ref().map(|symbols| walk(&file, symbols, addresses)).unwrap_or_default()
-        }
-        None => elf.symbols.as_ref().map(|symbols| walk(file, symbols, addresses)).unwrap_or_default(),
-    }
+    // What a program exports by name is better than nothing.
+    let of = elf.symbols.as_ref().map(|symbols| walk(file, symbols, addresses)).unwrap_or_default();
+    Names { of, whole: elf.named }
 }
 
 /// `…/ab/cdef.debug` of the build `abcdef`.
@@ -157,7 +166,11 @@ mod tests {
         let own = maps.iter().find(|m| m.addresses.contains(&here)).expect("mapped");
         let address = here.wrapping_sub(elf.bias(own.addresses.start, own.offset).expect("loaded"));
         let found = find(&file, &elf, &[address].into());
-        assert!(found.get(&address).is_some_and(|name| name.contains("this_function_has_its_name")), "{found:?}");
+        assert!(found.of.get(&address).is_some_and(|name| name.contains("this_function_has_its_name")), "{found:?}");
+        assert!(found.whole);
+        // What is only exported is not all.
+        let exported = find(&file, &Elf { named: false, build_id: String::new(), ..elf }, &[address].into());
+        assert!(!exported.whole);
     }
 
     #[test]

@@ -165,9 +165,9 @@ fn name(files: &[Known], mapping: &mut [Mapping], location: &mut [Location], tex
         let is_here = move |place: &&mut Location| place.mapping_id == of;
         let addresses = location.iter_mut().filter(is_here).map(|place| place.address.wrapping_sub(*bias)).collect();
         let names = names::find(file, &known.elf, &addresses);
-        mapping.has_functions = !names.is_empty();
+        mapping.has_functions = names.whole && !names.of.is_empty();
         for place in location.iter_mut().filter(is_here) {
-            let Some(name) = names.get(&place.address.wrapping_sub(*bias)) else { continue };
+            let Some(name) = names.of.get(&place.address.wrapping_sub(*bias)) else { continue };
             let (name, id) = (texts.at(name), functions.len() as u64 + 1);
             let function = functions.entry(name).or_insert(Function { id, name, system_name: name });
             place.line = vec![Line { function_id: function.id }];
@@ -233,6 +233,32 @@ mod tests {
         assert_eq!((place(0), place(1)), (Some((0x1500, 1)), Some((0x9000, 0))));
         assert!(profile.string_table.starts_with(&[String::new()]) && profile.string_table.contains(&"a word".into()));
         assert_eq!(profile.string_table.iter().filter(|text| text.is_empty()).count(), 1);
+    }
+
+    /// What the kernel has copied of a thread, wherever it lets us look or not: frames that are chained by their
+    /// pointers, the innermost with twice as much room as the next.
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn a_copy_of_a_stack_is_followed_to_its_end() {
+        const TOP: u64 = 0x7000;
+        let mut stack = vec![0u8; 64];
+        let mut put = |at: u64, word: u64| {
+            let at = usize::try_from(at - TOP).expect("near");
+            stack[at..at + 8].copy_from_slice(&word.to_le_bytes());
+        };
+        for (frame, next, caller) in [(TOP + 16, TOP + 32, 0x2000), (TOP + 32, TOP + 48, 0x3000), (TOP + 48, 0, 0)] {
+            put(frame, next);
+            put(frame + 8, caller);
+        }
+        let registers = Registers { ip: 0x1500, sp: TOP, fp: TOP + 16, lr: 0 };
+        let mut stacks = Stacks::of("");
+        stacks.add(registers, &stack);
+        // Of a call the place is told that called, not the one that is returned to.
+        assert_eq!(stacks.seen.into_keys().collect::<Vec<_>>(), [[0x1500, 0x1fff, 0x2fff]]);
+        // A copy that is cut is told as far as it goes.
+        let mut stacks = Stacks::of("");
+        stacks.add(registers, &stack[..32]);
+        assert_eq!(stacks.seen.into_keys().collect::<Vec<_>>(), [[0x1500, 0x1fff]]);
     }
 
     #[test]

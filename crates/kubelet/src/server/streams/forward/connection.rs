@@ -12,7 +12,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use stdx::SharedClock;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use transport::spdy::session::{Error, Id, Writer};
 use transport::splice::Activity;
 
-use super::{To, dial};
+use super::{Piece, To, dial};
 
 /// Read at once while little comes, and while much does: thousands of connections say nothing.
 const LITTLE: usize = 4 * 1024;
@@ -39,7 +39,7 @@ pub struct Connection {
     pub error: Id,
     pub writer: Writer,
     /// What the client says; closed when that has ended.
-    pub input: mpsc::Receiver<Bytes>,
+    pub input: mpsc::Receiver<Piece>,
     /// It is over both ways: the client has given it up, or the pod has broken it.
     pub gone: CancellationToken,
     /// What moves in the whole session.
@@ -100,16 +100,17 @@ impl Connection {
 /// From the client to the pod. What a pod does not take is thrown away, and the pod listened to all the same.
 async fn up(
     mut pod: OwnedWriteHalf,
-    mut input: mpsc::Receiver<Bytes>,
+    mut input: mpsc::Receiver<Piece>,
     gone: &CancellationToken,
     moved: &impl Fn(usize),
 ) {
     let carried = async {
-        while let Some(bytes) = input.recv().await {
+        while let Some(Piece { bytes, held }) = input.recv().await {
             if let Err(error) = pod.write_all(&bytes).await {
                 return tracing::debug!(%error, "a pod takes no more of a connection");
             }
             moved(bytes.len());
+            drop(held);
         }
         // The client has said all, and may still listen.
         if let Err(error) = pod.shutdown().await {

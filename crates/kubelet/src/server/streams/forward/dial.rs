@@ -20,8 +20,9 @@ const CONNECT: Duration = Duration::from_secs(30);
 pub async fn reaches(network: &Network) -> bool {
     let Network::Namespace(path) = network else { return true };
     let path = path.clone();
-    let opened = tokio::task::spawn_blocking(move || Namespace::open(&path)).await;
-    opened.is_ok_and(|opened| opened.is_ok())
+    // Entered, not only opened: that takes more rights.
+    let entered = tokio::task::spawn_blocking(move || Namespace::open(&path)?.run(|| Ok(()))).await;
+    entered.is_ok_and(|entered| entered.is_ok())
 }
 
 /// Connects to the port of the loopback, of IPv4 where somebody listens there, else of IPv6.

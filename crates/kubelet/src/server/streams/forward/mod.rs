@@ -12,8 +12,10 @@
 //!
 //! * A connection that is given up, or that nobody takes, touches no other. [tests.rs:
 //!   one_connection_that_ends_touches_no_other]
-//! * What a client asks for is bounded: streams without their other half are given up, and connections beyond a
-//!   bound are refused. [tests.rs: half_a_request_is_given_up; tests.rs: no_more_than_a_bound_at_once]
+//! * What a client has said before it goes arrives. [tests.rs: the_last_words_of_a_client_arrive]
+//! * What a client asks for is bounded: no more than a few megabytes wait for all its pods together, streams without their other half are given up, and connections beyond a
+//!   bound are refused. [tests.rs: what_waits_for_pods_is_bounded; tests.rs: half_a_request_is_given_up; tests.rs:
+//!   no_more_than_a_bound_at_once]
 
 mod connection;
 mod dial;
@@ -27,7 +29,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use stdx::clock::Instant;
 use stdx::{ClockExt, SharedClock};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use transport::once::Io;
@@ -46,10 +48,22 @@ pub const PROTOCOL: &str = "portforward.k8s.io";
 const MOST: usize = 1000;
 /// How long a request may wait for its other half.
 const WAIT: Duration = Duration::from_secs(30);
-/// Pieces that wait for a pod to take them, each of 32 KiB at most; at the bound the session waits.
+/// Pieces that wait for a pod to take them, each of 32 KiB at most, and bytes that wait for all pods of a session; at
+/// either bound the session waits.
 const PIECES: usize = 32;
+const ROOM: u32 = 4 << 20;
+/// A piece of less is copied: it would hold the whole buffer that it came in.
+const SMALL: usize = 4 * 1024;
+/// How long pods may take for what was said to them before their client went.
+const DRAIN: Duration = Duration::from_secs(2);
 /// How often a client that is not listened to is asked whether it is there.
 const ASK: Duration = Duration::from_secs(10);
+
+/// What waits for a pod, and its share of what may wait.
+pub struct Piece {
+    bytes: Bytes,
+    held: OwnedSemaphorePermit,
+}
 
 /// Whose ports are forwarded.
 pub struct To {
@@ -73,6 +87,7 @@ pub async fn serve(io: Box<dyn Io>, to: To, idle: Duration, clock: SharedClock) 
         requests: BTreeMap::new(),
         open: BTreeMap::new(),
         tasks: JoinSet::new(),
+        room: Arc::new(Semaphore::new(ROOM as usize)),
     };
     tokio::select! {
         ended = session.run(&mut reader) => if let Err(error) = ended {
@@ -87,13 +102,13 @@ struct Half {
     port: u16,
     since: Instant,
     error: Option<Id>,
-    data: Option<(Id, mpsc::Receiver<Bytes>)>,
+    data: Option<(Id, mpsc::Receiver<Piece>)>,
 }
 
 /// What is kept of a data stream while its connection is under way.
 struct Open {
     /// `None`: the client has said all.
-    input: Option<mpsc::Sender<Bytes>>,
+    input: Option<mpsc::Sender<Piece>>,
     gone: CancellationToken,
 }
 
@@ -106,6 +121,8 @@ struct Session {
     open: BTreeMap<Id, Open>,
     /// The connections; each gives its data stream's number back.
     tasks: JoinSet<Id>,
+    /// What may wait for all pods together.
+    room: Arc<Semaphore>,
 }
 
 /// Which of a request's streams.
@@ -156,7 +173,7 @@ impl Session {
             tokio::select! {
                 event = reader.next() => match event? {
                     Some(event) => self.hear(reader, event).await?,
-                    None => return Ok(()),
+                    None => return self.drain().await,
                 },
                 Some(ended) = self.tasks.join_next() => match ended {
                     Ok(data) => drop(self.open.remove(&data)),
@@ -257,17 +274,34 @@ impl Session {
 
     /// Hands on what a pod is to hear, and waits for the pod. A client that vanishes meanwhile is noticed: it is
     /// asked now and then, and what it cannot be asked any more ends the session.
-    async fn pass(&self, input: &mpsc::Sender<Bytes>, bytes: Bytes) -> Result<(), Error> {
-        let mut sent = std::pin::pin!(input.send(bytes));
+    async fn pass(&self, input: &mpsc::Sender<Piece>, bytes: Bytes) -> Result<(), Error> {
+        let bytes = if bytes.len() < SMALL { Bytes::copy_from_slice(&bytes) } else { bytes };
+        let weight = u32::try_from(bytes.len()).unwrap_or(ROOM).clamp(1, ROOM);
+        let sent = async {
+            // It is never closed. A connection that has ended takes nothing: what is said to it is thrown away.
+            if let Ok(held) = self.room.clone().acquire_many_owned(weight).await {
+                drop(input.send(Piece { bytes, held }).await);
+            }
+        };
+        let mut sent = std::pin::pin!(sent);
         loop {
             tokio::select! {
-                // A connection that has ended takes nothing: what is said to it is thrown away.
-                _ = &mut sent => return Ok(()),
+                () = &mut sent => return Ok(()),
+                () = input.closed() => return Ok(()),
                 () = self.clock.sleep(ASK) => {}
             }
             // Not broken off: half a frame would be written.
             self.writer.ask().await?;
         }
+    }
+
+    /// The client has gone, in order: what it has said before goes on its way.
+    async fn drain(&mut self) -> Result<(), Error> {
+        self.open.values_mut().for_each(|open| open.input = None);
+        if self.clock.timeout(DRAIN, self.room.acquire_many(ROOM)).await.is_err() {
+            tracing::debug!(pod = self.to.pod, "a pod has not taken all that was said to it");
+        }
+        Ok(())
     }
 
     /// Gives up requests whose other half has not come.

@@ -205,6 +205,56 @@ async fn a_client_that_is_gone_while_a_pod_takes_nothing_is_noticed() {
 }
 
 #[tokio::test]
+async fn the_last_words_of_a_client_arrive() {
+    let (port, mut taken) = listen().await;
+    let mut client = Client::new().await;
+    let (data, _) = client.connect(port, "0").await;
+    let mut pod = taken.recv().await.expect("a connection");
+    let Client { mut reader, writer } = client;
+    let listening = tokio::spawn(async move { while let Ok(Some(_)) = reader.next().await {} });
+    writer.data(data, vec![7; 900 << 10].into()).await.expect("sent");
+    writer.finish(data).await.expect("sent");
+    listening.abort();
+    drop((listening.await, writer));
+    let mut all = Vec::new();
+    pod.read_to_end(&mut all).await.expect("in order");
+    assert_eq!(all.len(), 900 << 10);
+}
+
+#[tokio::test]
+async fn what_waits_for_pods_is_bounded() {
+    let (near, _far) = tokio::io::duplex(1000);
+    let (_reader, writer) = session::begin(Box::new(near), Side::Server).await.expect("begun");
+    let clock = ManualClock::new("2030-01-01T00:00:00Z".parse().expect("a time"));
+    let session = Session {
+        to: Arc::new(To { network: Network::Node, pod: String::new(), uid: String::new() }),
+        writer,
+        clock: Arc::new(clock),
+        activity: Arc::default(),
+        requests: BTreeMap::new(),
+        open: BTreeMap::new(),
+        tasks: JoinSet::new(),
+        room: Arc::new(Semaphore::new(ROOM as usize)),
+    };
+    // Many pods that take nothing, each of which has room left.
+    let pods: Vec<_> = (0..1000).map(|_| mpsc::channel(PIECES)).collect();
+    let mut passed = 0;
+    for (input, _) in &pods {
+        let piece = Bytes::from(vec![1; 32 << 10]);
+        if futures::FutureExt::now_or_never(session.pass(input, piece)).is_none() {
+            break;
+        }
+        passed += 32 << 10;
+        // A task may do so much in a turn, and this test does more.
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(passed, ROOM as usize);
+    // What a pod takes, or leaves for ever, makes room.
+    drop(pods);
+    assert_eq!(session.room.available_permits(), ROOM as usize);
+}
+
+#[tokio::test]
 async fn half_a_request_is_given_up() {
     let clock = ManualClock::new("2030-01-01T00:00:00Z".parse().expect("a time"));
     let mut client = Client::over(begin_session(Duration::from_secs(3600), Arc::new(clock.clone()))).await;
