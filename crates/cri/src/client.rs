@@ -179,9 +179,9 @@ impl Client {
         self.within(self.limits.long, self.runtime.clone().start_container(request)).await.map(drop)
     }
 
-    /// Asks a container to end, and kills it after `grace` (in whole seconds).
+    /// Asks a container to end, and kills it after `grace` (in whole seconds, rounded up).
     pub async fn stop_container(&self, id: &str, grace: Duration) -> Result<()> {
-        let timeout = i64::try_from(grace.as_secs()).unwrap_or(i64::MAX);
+        let timeout = i64::try_from(whole_seconds(grace)).unwrap_or(i64::MAX);
         let request = v1::StopContainerRequest { container_id: id.into(), timeout };
         let limit = self.limits.long.saturating_add(grace);
         self.within(limit, self.runtime.clone().stop_container(request)).await.map(drop)
@@ -329,4 +329,22 @@ impl Client {
 
 fn spec(image: &str) -> v1::ImageSpec {
     v1::ImageSpec { image: image.into(), user_specified_image: image.into(), ..Default::default() }
+}
+
+/// A grace as the interface counts it. A part of a second is a second: none at all means to be killed without being
+/// asked.
+pub fn whole_seconds(grace: Duration) -> u64 {
+    grace.as_secs().saturating_add(u64::from(grace.subsec_nanos() > 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_a_second_is_not_nothing() {
+        let of = |millis| whole_seconds(Duration::from_millis(millis));
+        assert_eq!([0, 1, 950, 1000, 1001, 29_940].map(of), [0, 1, 1, 1, 2, 30]);
+        assert_eq!(whole_seconds(Duration::MAX), u64::MAX);
+    }
 }

@@ -22,7 +22,7 @@ mod error;
 pub mod shims;
 mod snapshots;
 
-pub use client::{Client, Limits};
+pub use client::{Client, Limits, whole_seconds};
 pub use connect::socket_path;
 pub use containerd::{Containerd, Ingest, TaskEvent, TaskEventKind, TaskEvents};
 pub use error::{Error, Result};
