@@ -128,7 +128,15 @@ async fn end_pods(cluster: &Cluster) -> Result<()> {
     cluster.kubectl(&["delete", "deployment", "alone", "--cascade=foreground"]).await?;
     let pods = cluster.kubectl(&["get", "pods", "-o", "name"]).await?;
     ensure!(pods.is_empty(), "{pods}");
-    Ok(())
+    // One whose grace was none is gone from the API at once, and from its node only when it has ended.
+    let folder = cluster.root().join("state/kubelet/pods");
+    cluster
+        .eventually("the kubelet has let go of every pod", || async {
+            let left: Vec<_> = std::fs::read_dir(&folder)?.flatten().map(|pod| pod.file_name()).collect();
+            ensure!(left.is_empty(), "{left:?}");
+            Ok(())
+        })
+        .await
 }
 
 /// Whether this host passes packets on: a part that runs alone asks for it, and nobody takes that back.
