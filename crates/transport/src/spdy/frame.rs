@@ -11,7 +11,8 @@ const LARGEST: usize = 64 * 1024;
 pub const PIECE: usize = 32 * 1024;
 /// No more settings in one frame than there are kinds of them, several times over.
 const MOST_SETTINGS: u32 = 64;
-const HEAD: usize = 8;
+/// How long the head of a frame is.
+pub const HEAD: usize = 8;
 const FIN: u8 = 1;
 const UNIDIRECTIONAL: u8 = 2;
 const ID: u32 = 0x7fff_ffff;
@@ -204,6 +205,17 @@ impl Default for Encoder {
 }
 
 impl Encoder {
+    /// Appends the head of a frame of so many bytes of data, which are to follow.
+    ///
+    /// # Errors
+    /// When they are more than a frame can hold.
+    pub fn data_head(id: u32, length: usize, fin: bool, out: &mut Vec<u8>) -> Result<(), Wrong> {
+        let length = u32::try_from(length).ok().filter(|n| *n <= 0xff_ffff);
+        out.put_u32(id & ID);
+        out.put_u32(u32::from(if fin { FIN } else { 0 }) << 24 | length.ok_or(Wrong::TooLarge("data frame"))?);
+        Ok(())
+    }
+
     /// Appends the bytes of a frame.
     ///
     /// # Errors
@@ -213,9 +225,7 @@ impl Encoder {
         let numbers = |numbers: &[u32]| numbers.iter().flat_map(|n| n.to_be_bytes()).collect::<Vec<u8>>();
         let (kind, flags, payload) = match frame {
             Frame::Data { id, bytes, fin } => {
-                let length = u32::try_from(bytes.len()).ok().filter(|n| *n <= 0xff_ffff);
-                out.put_u32(id & ID);
-                out.put_u32(u32::from(flag(*fin)) << 24 | length.ok_or(Wrong::TooLarge("data frame"))?);
+                Self::data_head(*id, bytes.len(), *fin, out)?;
                 out.extend_from_slice(bytes);
                 return Ok(());
             }

@@ -9,6 +9,7 @@
 //! ```
 
 use std::collections::BTreeMap;
+use std::io::IoSlice;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
@@ -34,8 +35,10 @@ const ROOM: u32 = WIDEST - 64 * 1024;
 /// Room to read into while little is said, and while much is: thousands of sessions say nothing.
 const LITTLE: usize = 2 * 1024;
 const MUCH: usize = PIECE;
-/// Data is sent in frames of at most this: four records of TLS.
-const SENT: usize = 64 * 1024;
+/// Data is sent in frames of at most this: with its head four records of TLS, and no fifth for a few bytes.
+pub const SENT: usize = 64 * 1024 - super::frame::HEAD;
+/// Data of less is written with its head in one piece.
+const COPIED: usize = 4 * 1024;
 /// What was taken of a window before it is opened again.
 const AGAIN: u32 = 0x4000_0000;
 /// Answers that wait for a peer that takes nothing; one that asks for more is not listened to any longer.
@@ -122,12 +125,41 @@ struct Out {
 impl Out {
     /// Writes what is owed, and then this: who was promised an answer hears it before what follows from it.
     async fn write(&mut self, frames: &[Frame]) -> Result<(), Error> {
+        self.gather(frames)?;
+        self.send(&[]).await
+    }
+
+    /// The same with bytes of a stream, which are not copied where they are many.
+    async fn data(&mut self, id: Id, bytes: Bytes) -> Result<(), Error> {
+        if bytes.len() < COPIED {
+            return self.write(&[Frame::Data { id, bytes, fin: false }]).await;
+        }
+        self.gather(&[])?;
+        Encoder::data_head(id, bytes.len(), false, &mut self.buffer)?;
+        self.send(&bytes).await
+    }
+
+    fn gather(&mut self, frames: &[Frame]) -> Result<(), Error> {
         self.buffer.clear();
         let owed = std::mem::take(&mut self.owed.lock().frames);
         for frame in owed.iter().chain(frames) {
             self.encoder.write(frame, &mut self.buffer)?;
         }
-        self.io.write_all(&self.buffer).await?;
+        Ok(())
+    }
+
+    /// Writes what is gathered, and then these bytes.
+    async fn send(&mut self, mut bytes: &[u8]) -> Result<(), Error> {
+        let mut before = self.buffer.as_slice();
+        while !(before.is_empty() && bytes.is_empty()) {
+            let written = self.io.write_vectored(&[IoSlice::new(before), IoSlice::new(bytes)]).await?;
+            if written == 0 {
+                return Err(std::io::Error::from(std::io::ErrorKind::WriteZero).into());
+            }
+            let of_before = written.min(before.len());
+            before = before.get(of_before..).unwrap_or_default();
+            bytes = bytes.get(written - of_before..).unwrap_or_default();
+        }
         self.io.flush().await?;
         Ok(())
     }
@@ -180,8 +212,7 @@ impl Writer {
     pub async fn data(&self, id: Id, mut bytes: Bytes) -> Result<(), Error> {
         while !bytes.is_empty() {
             let size = self.room(id, bytes.len().min(SENT)).await;
-            let piece = Frame::Data { id, bytes: bytes.split_to(size), fin: false };
-            self.out.lock().await.write(&[piece]).await?;
+            self.out.lock().await.data(id, bytes.split_to(size)).await?;
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::BytesMut;
 use stdx::SharedClock;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use transport::once::Io;
@@ -10,7 +10,7 @@ use transport::splice::Activity;
 use transport::websocket::both_ways::{self, Deaf, Farewell};
 use transport::websocket::{Said, Takeover};
 
-/// Read from the runtime at once, and the longest message.
+/// Read from the runtime at once.
 const PIECE: usize = 32 * 1024;
 
 /// Carries the stream until it ends.
@@ -43,12 +43,13 @@ pub async fn carry(takeover: Takeover, io: Box<dyn Io>, idle: Duration, clock: S
             }
         };
         let down = async {
-            let mut piece = vec![0; PIECE];
+            let mut piece = BytesMut::new();
             loop {
-                match read.read(&mut piece).await {
+                piece.reserve(PIECE);
+                match read.read_buf(&mut piece).await {
                     Ok(size @ 1..) => {
                         activity.count(size);
-                        if sayer.say(Said::Binary(Bytes::copy_from_slice(&piece[..size]))).await.is_err() {
+                        if sayer.say(Said::Binary(piece.split().freeze())).await.is_err() {
                             return Farewell::Done;
                         }
                     }

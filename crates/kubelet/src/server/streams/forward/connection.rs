@@ -19,14 +19,14 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use transport::spdy::session::{Error, Id, Writer};
+use transport::spdy::session::{Error, Id, SENT, Writer};
 use transport::splice::Activity;
 
 use super::{Piece, To, dial};
 
 /// Read at once while little comes, and while much does: thousands of connections say nothing.
 const LITTLE: usize = 4 * 1024;
-const MUCH: usize = 64 * 1024;
+const MUCH: usize = 4 * SENT;
 /// How long a client may say nothing to a pod that has said all it has to say: most clients wait for the end of the
 /// whole connection then, and only few pods go on listening.
 const HALF_CLOSED: Duration = Duration::from_secs(1);
@@ -42,6 +42,8 @@ pub struct Connection {
     pub input: mpsc::Receiver<Piece>,
     /// It is over both ways: the client has given it up, or the pod has broken it.
     pub gone: CancellationToken,
+    /// The pod has taken nothing while others waited; `gone` is cancelled, too.
+    pub stalled: CancellationToken,
     /// What moves in the whole session.
     pub activity: Arc<Activity>,
     pub clock: SharedClock,
@@ -59,7 +61,7 @@ impl Connection {
     }
 
     async fn carry(self) -> Result<(), Error> {
-        let Self { to, port, data, error, writer, input, gone, activity, clock } = self;
+        let Self { to, port, data, error, writer, input, gone, stalled, activity, clock } = self;
         let dialled = tokio::select! {
             dialled = dial::dial(&to.network, port, &clock) => dialled,
             () = gone.cancelled() => return Ok(()),
@@ -93,7 +95,14 @@ impl Connection {
             said_all.cancel();
             told
         };
-        tokio::join!(there, back).1
+        tokio::join!(there, back).1?;
+        if stalled.is_cancelled() {
+            let why = "it takes nothing, and other connections wait behind this one";
+            let told = format!("error forwarding port {port} to pod {}, uid {}: {why}", to.pod, to.uid);
+            writer.data(error, told.into()).await?;
+            writer.reset(data).await?;
+        }
+        Ok(())
     }
 }
 

@@ -12,9 +12,11 @@
 //!
 //! * A connection that is given up, or that nobody takes, touches no other. [tests.rs:
 //!   one_connection_that_ends_touches_no_other]
+//! * A pod that takes nothing is given up when other connections wait behind it: a session is one stream of bytes, of
+//!   which clients cannot be made to hold back a part. [tests.rs: a_pod_that_takes_nothing_holds_no_other_up]
 //! * What a client has said before it goes arrives. [tests.rs: the_last_words_of_a_client_arrive]
-//! * What a client asks for is bounded: no more than a few megabytes wait for all its pods together, streams without their other half are given up, and connections beyond a
-//!   bound are refused. [tests.rs: what_waits_for_pods_is_bounded; tests.rs: half_a_request_is_given_up; tests.rs:
+//! * What a client asks for is bounded: no more than a few megabytes wait for all its pods together, streams without
+//!   their other half are given up, and connections beyond a bound are refused. [tests.rs: what_waits_for_pods_is_bounded; tests.rs: half_a_request_is_given_up; tests.rs:
 //!   no_more_than_a_bound_at_once]
 
 mod connection;
@@ -56,6 +58,8 @@ const ROOM: u32 = 4 << 20;
 const SMALL: usize = 4 * 1024;
 /// How long pods may take for what was said to them before their client went.
 const DRAIN: Duration = Duration::from_secs(2);
+/// How long pods may take nothing of what waits for them while other connections of the session wait, too.
+const STALLED: Duration = Duration::from_secs(5);
 /// How often a client that is not listened to is asked whether it is there.
 const ASK: Duration = Duration::from_secs(10);
 
@@ -110,6 +114,15 @@ struct Open {
     /// `None`: the client has said all.
     input: Option<mpsc::Sender<Piece>>,
     gone: CancellationToken,
+    /// Its pod has taken nothing for too long.
+    stalled: CancellationToken,
+}
+
+impl Open {
+    /// Whether something that the client says would be passed on.
+    fn listens(&self) -> bool {
+        self.input.as_ref().is_some_and(|input| !input.is_closed())
+    }
 }
 
 struct Session {
@@ -192,7 +205,7 @@ impl Session {
             },
             Event::Data { id, bytes } => {
                 let Some(input) = self.open.get(&id).and_then(|open| open.input.clone()) else { return Ok(()) };
-                self.pass(&input, bytes).await?;
+                self.pass(id, &input, bytes).await?;
             }
             Event::Finished { id } => {
                 if let Some(open) = self.open.get_mut(&id) {
@@ -240,7 +253,8 @@ impl Session {
         match asked.kind {
             Kind::Data => {
                 let (input, queue) = mpsc::channel(PIECES);
-                self.open.insert(id, Open { input: Some(input), gone: CancellationToken::new() });
+                let (gone, stalled) = (CancellationToken::new(), CancellationToken::new());
+                self.open.insert(id, Open { input: Some(input), gone, stalled });
                 // Upstream goes by what the stream of data says.
                 (half.port, half.data) = (asked.port, Some((id, queue)));
             }
@@ -254,6 +268,10 @@ impl Session {
         else {
             return Ok(());
         };
+        let (gone, stalled) = match self.open.get(&data) {
+            Some(open) => (open.gone.clone(), open.stalled.clone()),
+            None => Default::default(),
+        };
         let connection = Connection {
             to: self.to.clone(),
             port,
@@ -261,7 +279,8 @@ impl Session {
             error,
             writer: self.writer.clone(),
             input,
-            gone: self.open.get(&data).map(|open| open.gone.clone()).unwrap_or_default(),
+            gone,
+            stalled,
             activity: self.activity.clone(),
             clock: self.clock.clone(),
         };
@@ -272,27 +291,45 @@ impl Session {
         Ok(())
     }
 
-    /// Hands on what a pod is to hear, and waits for the pod. A client that vanishes meanwhile is noticed: it is
-    /// asked now and then, and what it cannot be asked any more ends the session.
-    async fn pass(&self, input: &mpsc::Sender<Piece>, bytes: Bytes) -> Result<(), Error> {
+    /// Hands on what a pod is to hear, and waits for the pod: for ever where nobody else waits. A client that vanishes
+    /// meanwhile is noticed: it is asked now and then, and what it cannot be asked any more ends the session.
+    async fn pass(&mut self, id: Id, input: &mpsc::Sender<Piece>, bytes: Bytes) -> Result<(), Error> {
         let bytes = if bytes.len() < SMALL { Bytes::copy_from_slice(&bytes) } else { bytes };
         let weight = u32::try_from(bytes.len()).unwrap_or(ROOM).clamp(1, ROOM);
+        let room = self.room.clone();
         let sent = async {
             // It is never closed. A connection that has ended takes nothing: what is said to it is thrown away.
-            if let Ok(held) = self.room.clone().acquire_many_owned(weight).await {
+            if let Ok(held) = room.acquire_many_owned(weight).await {
                 drop(input.send(Piece { bytes, held }).await);
             }
         };
         let mut sent = std::pin::pin!(sent);
         loop {
+            let others = self.open.values().filter(|open| open.listens()).count() > 1;
             tokio::select! {
                 () = &mut sent => return Ok(()),
                 () = input.closed() => return Ok(()),
-                () = self.clock.sleep(ASK) => {}
+                () = self.clock.sleep(if others { STALLED } else { ASK }) => {}
+            }
+            if others && self.give_up_stalled() == Some(id) {
+                return Ok(());
             }
             // Not broken off: half a frame would be written.
             self.writer.ask().await?;
         }
+    }
+
+    /// Gives up the connection that most waits for: nothing was taken of any, or there would be room.
+    fn give_up_stalled(&mut self) -> Option<Id> {
+        let waiting = |open: &Open| open.input.as_ref().map_or(0, |input| PIECES - input.capacity());
+        let (id, open) = self.open.iter_mut().max_by_key(|(_, open)| waiting(open))?;
+        if waiting(open) == 0 {
+            return None;
+        }
+        open.input = None;
+        open.stalled.cancel();
+        open.gone.cancel();
+        Some(*id)
     }
 
     /// The client has gone, in order: what it has said before goes on its way.

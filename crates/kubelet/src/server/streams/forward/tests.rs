@@ -205,6 +205,43 @@ async fn a_client_that_is_gone_while_a_pod_takes_nothing_is_noticed() {
 }
 
 #[tokio::test]
+async fn a_pod_that_takes_nothing_holds_no_other_up() {
+    let clock = ManualClock::new("2030-01-01T00:00:00Z".parse().expect("a time"));
+    let (port, mut taken) = listen().await;
+    let mut client = Client::over(begin_session(Duration::from_secs(3600), Arc::new(clock.clone()))).await;
+    let deaf = client.connect(port, "deaf").await;
+    let _deaf_pod = taken.recv().await.expect("a connection");
+    let other = client.connect(port, "other").await;
+    let mut other_pod = taken.recv().await.expect("a connection");
+    // More than the kernel and the session hold for one, and then something for the other.
+    let writer = client.writer.clone();
+    let saying = tokio::spawn(async move {
+        writer.data(deaf.0, vec![7; 32 << 20].into()).await.expect("sent");
+        writer.data(other.0, Bytes::from_static(b"hello")).await.expect("sent");
+        writer.finish(other.0).await.expect("sent");
+    });
+    let passing = tokio::spawn(async move {
+        loop {
+            if clock.next_timer() == Some(Instant::default() + STALLED) {
+                clock.advance(STALLED);
+            }
+            tokio::task::yield_now().await;
+        }
+    });
+    let echo = tokio::spawn(async move {
+        let mut all = Vec::new();
+        other_pod.read_to_end(&mut all).await.expect("read");
+        (all, other_pod)
+    });
+    let heard = client.until_the_end(deaf).await;
+    let why = "takes nothing, and other connections wait behind this one";
+    assert!(heard.reset && heard.error.ends_with(why) && heard.data.is_empty(), "{heard:?}");
+    assert_eq!(echo.await.expect("ran").0, b"hello");
+    saying.await.expect("ran");
+    passing.abort();
+}
+
+#[tokio::test]
 async fn the_last_words_of_a_client_arrive() {
     let (port, mut taken) = listen().await;
     let mut client = Client::new().await;
@@ -226,7 +263,7 @@ async fn what_waits_for_pods_is_bounded() {
     let (near, _far) = tokio::io::duplex(1000);
     let (_reader, writer) = session::begin(Box::new(near), Side::Server).await.expect("begun");
     let clock = ManualClock::new("2030-01-01T00:00:00Z".parse().expect("a time"));
-    let session = Session {
+    let mut session = Session {
         to: Arc::new(To { network: Network::Node, pod: String::new(), uid: String::new() }),
         writer,
         clock: Arc::new(clock),
@@ -241,7 +278,7 @@ async fn what_waits_for_pods_is_bounded() {
     let mut passed = 0;
     for (input, _) in &pods {
         let piece = Bytes::from(vec![1; 32 << 10]);
-        if futures::FutureExt::now_or_never(session.pass(input, piece)).is_none() {
+        if futures::FutureExt::now_or_never(session.pass(1, input, piece)).is_none() {
             break;
         }
         passed += 32 << 10;
