@@ -13,6 +13,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use transport::debug::Debug;
+use transport::near::Near;
 use transport::once::Dialer;
 use transport::{Handler, SharedHandler};
 
@@ -64,6 +65,8 @@ pub struct Config {
     pub service_accounts: service_account::Options,
     /// How to dial kubelets (`pods/log`); none: they cannot be reached.
     pub kubelet_client: Option<Arc<rustls::ClientConfig>>,
+    /// The kubelet of this process, where there is one: streams go to it without a network between.
+    pub kubelet_nearby: Option<Near>,
     /// How kubelets, pods and Services are reached to pass requests on to them.
     pub dialer: Arc<dyn Dialer>,
     /// `v1.37.1+pintle.0.1.0`.
@@ -107,6 +110,7 @@ impl Config {
             front_proxy_headers: Headers::standard(),
             service_accounts,
             kubelet_client: None,
+            kubelet_nearby: None,
             dialer: Arc::new(transport::once::Tcp),
             version: "v1.37.1".to_owned(),
             address: "127.0.0.1:6443".to_owned(),
@@ -151,6 +155,7 @@ pub struct ApiServer {
     authenticators: Vec<Arc<dyn Authenticator>>,
     front_proxy_headers: Headers,
     kubelet_client: Option<Arc<rustls::ClientConfig>>,
+    kubelet_nearby: Option<Near>,
     dialer: Arc<dyn Dialer>,
     stage: Stage,
 }
@@ -210,6 +215,7 @@ impl ApiServer {
             authenticators,
             front_proxy_headers: config.front_proxy_headers.clone(),
             kubelet_client: config.kubelet_client,
+            kubelet_nearby: config.kubelet_nearby,
             dialer: config.dialer,
             stage: stage.clone(),
         });
@@ -304,6 +310,11 @@ impl ApiServer {
     /// How kubelets are dialled.
     pub fn kubelet_client(&self) -> Option<&rustls::ClientConfig> {
         self.kubelet_client.as_deref()
+    }
+
+    /// The kubelet of this process, where there is one.
+    pub fn kubelet_nearby(&self) -> Option<&Near> {
+        self.kubelet_nearby.as_ref()
     }
 
     /// How others are reached.

@@ -16,6 +16,7 @@ use stdx::shutdown::Stage;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
+use transport::near::{self, Near};
 use transport::once::{self, Dialer, Secure, Tcp};
 use transport::tls::{self, Identity};
 
@@ -115,6 +116,11 @@ fn identity(server: &Server, authority: &Authority, request: &Request) -> Arc<Id
 
 /// A server on the network, a kubelet that shows a certificate for `kubelet`, and a pod on Node `n1`.
 async fn world(kubelet: &str) -> World {
+    world_with(kubelet, None).await
+}
+
+/// The same, with a kubelet of the server's own process, too.
+async fn world_with(kubelet: &str, nearby: Option<Near>) -> World {
     let clock = stdx::clock::RealClock::shared();
     let authority = Authority::generate("test", clock.wall()).expect("authority");
     let roots = authority.roots().expect("roots");
@@ -155,6 +161,7 @@ async fn world(kubelet: &str) -> World {
     let server = Server::start_with(|config| {
         config.client_ca = Some(roots.into());
         config.kubelet_client = Some(Arc::new(client));
+        config.kubelet_nearby = nearby;
         config.dialer = Arc::new(plays);
     })
     .await;
@@ -242,6 +249,81 @@ async fn a_stream_reaches_the_pods_kubelet_and_carries_bytes_both_ways() {
     let mut rest = Vec::new();
     io.read_to_end(&mut rest).await.ok();
     world.serving.stop();
+}
+
+/// A kubelet of the server's process: says what it was asked and by whom, takes streams of `c` over, and refuses others.
+struct Nearby(mpsc::Sender<String>);
+
+impl transport::Handler for Nearby {
+    fn call(&self, request: transport::Request) -> transport::Responding {
+        let told = self.0.clone();
+        Box::pin(async move {
+            let (head, _) = request.into_parts();
+            let peer = head.extensions.get::<transport::serve::Peer>().expect("who asks");
+            let shown = x509_parser::parse_x509_certificate(peer.certificates.first().expect("a certificate"));
+            told.try_send(format!("{} {} by {}", head.method, head.uri, shown.expect("readable").1.subject())).ok();
+            let mut response = http::Response::new(transport::full("no stream"));
+            if !head.uri.path().ends_with("/c") {
+                *response.status_mut() = http::StatusCode::NOT_FOUND;
+                return Ok(response);
+            }
+            let takeover = transport::websocket::Takeover::of(&head.extensions).expect("a connection");
+            tokio::spawn(async move {
+                let mut io = takeover.io().await.expect("handed over");
+                let mut buffer = [0; 64];
+                while let Ok(n @ 1..) = io.read(&mut buffer).await {
+                    let loud = buffer[..n].to_ascii_uppercase();
+                    io.write_all(&loud).await.ok();
+                    io.flush().await.ok();
+                }
+            });
+            *response.status_mut() = http::StatusCode::SWITCHING_PROTOCOLS;
+            response.headers_mut().insert("connection", http::HeaderValue::from_static("Upgrade"));
+            response.headers_mut().insert("upgrade", http::HeaderValue::from_static("SPDY/3.1"));
+            Ok(response)
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_kubelet_of_this_process_is_asked_by_the_same_user_and_takes_the_connection_over() {
+    let ((door, near), (told, mut asked)) = (near::pair(), mpsc::channel(8));
+    let mut world = world_with("n1", Some(near)).await;
+    let kubelet: transport::SharedHandler = Arc::new(Nearby(told));
+    let exec = format!("{SPACE}/pods/p/exec?command=echo&stdout=true");
+    // Of another node's name it is not asked, nor once it does not serve: the network leads to that node.
+    for open in [Some(door.open("n2", kubelet.clone())), None] {
+        let (answer, _io) = world.raw(&admin(), "POST", &exec, SPDY).await;
+        assert!(answer.starts_with("HTTP/1.1 101 ") && world.heads.recv().await.is_some(), "{answer}");
+        drop(open);
+    }
+    world.dialled.lock().clear();
+    let _open = door.open("n1", kubelet);
+    let (answer, mut io) = world.raw(&admin(), "POST", &exec, SPDY).await;
+    assert!(answer.starts_with("HTTP/1.1 101 "), "{answer}");
+    assert!(answer.to_ascii_lowercase().contains("upgrade: spdy/3.1"), "{answer}");
+    assert_eq!(
+        asked.recv().await.expect("asked"),
+        "POST /exec/default/p/c?command=echo&output=1 by O=system:masters, CN=kubelet-client"
+    );
+    for word in ["hello", "again"] {
+        io.write_all(word.as_bytes()).await.expect("written");
+        io.flush().await.expect("written");
+        let mut back = vec![0; word.len()];
+        io.read_exact(&mut back).await.expect("read");
+        assert_eq!(back, word.to_ascii_uppercase().as_bytes());
+    }
+    // What it refuses is told as any kubelet's refusal.
+    let (answer, mut io) = world.raw(&admin(), "POST", &format!("{SPACE}/pods/p/portforward"), SPDY).await;
+    assert!(answer.starts_with("HTTP/1.1 404 "), "{answer}");
+    let mut body = vec![0; 60];
+    io.read_exact(&mut body).await.expect("a body");
+    assert!(String::from_utf8_lossy(&body).contains("\"kind\":\"Status\""), "{}", String::from_utf8_lossy(&body));
+    // Who may not is told so before any kubelet hears of it.
+    let (answer, _) = world.raw(&common::user("nobody", &[]), "POST", &exec, SPDY).await;
+    assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
+    assert!(asked.recv().await.is_some_and(|last| last.starts_with("POST /portForward/default/p by ")));
+    assert!(asked.try_recv().is_err() && world.dialled.lock().is_empty());
 }
 
 #[tokio::test]

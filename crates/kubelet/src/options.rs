@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::types::core::v1 as core;
@@ -42,6 +43,8 @@ pub struct Options {
     pub address: Option<SocketAddr>,
     /// For serving; must ask for client certificates.
     pub serving: Option<rustls::ServerConfig>,
+    /// Where an API server of this process finds what is served, too.
+    pub door: Option<Arc<transport::near::Door>>,
     /// How long a stream may carry nothing.
     pub stream_idle: Duration,
     /// Who signs certificates of clients that are believed.
@@ -111,6 +114,7 @@ impl Default for Options {
             runtime_endpoint: "unix:///run/containerd/containerd.sock".into(),
             address: None,
             serving: None,
+            door: None,
             stream_idle: Duration::from_secs(4 * 3600),
             client_ca: None,
             cluster_dns: Vec::new(),

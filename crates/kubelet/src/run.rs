@@ -517,8 +517,10 @@ async fn listen(
         about: Arc::new(about),
         stream_idle: options.stream_idle,
     };
+    let handler: transport::SharedHandler = Arc::new(server);
+    let _open = options.door.as_ref().map(|door| door.open(node, handler.clone()));
     let limits = transport::serve::Limits::default();
-    transport::serve::serve(listener, tls, Arc::new(server), limits, clock.clone(), stage).await.map_err(failed)
+    transport::serve::serve(listener, tls, handler, limits, clock.clone(), stage).await.map_err(failed)
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use rustls::SignatureScheme;
 use rustls::client::ResolvesClientCert;
+use rustls::pki_types::CertificateDer;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
@@ -78,6 +79,11 @@ impl FileIdentity {
     pub fn generation(&self) -> u64 {
         self.refresh();
         self.current.read().generation
+    }
+
+    /// The certificate itself.
+    pub fn leaf(&self) -> Option<CertificateDer<'static>> {
+        self.get().cert.first().cloned()
     }
 
     fn refresh(&self) {

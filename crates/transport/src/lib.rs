@@ -23,6 +23,8 @@
 //!   much_is_read_in_few_turns_and_nothing_is_held_for_what_is_silent]
 //! * A stream that nobody says anything on, or of which one end is gone, ends. [src/splice.rs:
 //!   what_is_silent_is_ended; src/websocket/both_ways.rs: a_client_that_is_gone_is_found_out]
+//! * Who reaches a server in this process is to it who it would be over the network. [src/near.rs:
+//!   who_is_near_shows_its_certificate_while_the_door_is_open]
 //! * An answer that nobody reads is dropped with all that it holds. [tests/idle.rs:
 //!   an_answer_that_nobody_reads_is_dropped_and_its_slot_freed]
 
@@ -41,6 +43,7 @@ pub mod dial;
 pub mod files;
 mod gather;
 mod leftover;
+pub mod near;
 pub mod once;
 pub mod serve;
 pub mod spdy;

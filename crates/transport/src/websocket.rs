@@ -78,11 +78,32 @@ pub struct Takeover {
 impl Takeover {
     /// Of a request's extensions; `None` where there is none to take: HTTP/2, or in process.
     pub fn of(extensions: &Extensions) -> Option<Self> {
-        let (connection, kept) = (extensions.get::<OnUpgrade>()?.clone(), Kept::default());
+        let connection = extensions.get::<OnUpgrade>()?.clone();
+        if let Some(kept) = extensions.get::<Kept>().cloned() {
+            return Some(Self { connection, kept });
+        }
+        let kept = Kept::default();
         if let Some(place) = extensions.get::<Place>() {
             kept.keep(Box::new(place.clone()));
         }
         Some(Self { connection, kept })
+    }
+
+    /// Gives the connection on, with a request that another handler of this process answers.
+    pub(crate) fn hand_on(&self, extensions: &mut Extensions) {
+        extensions.insert(self.connection.clone());
+        extensions.insert(self.kept.clone());
+    }
+
+    /// Holds this until whoever takes the connection over is done with it.
+    pub fn keep<T: Send + 'static>(&self, thing: T) {
+        self.kept.keep(Box::new(thing));
+    }
+
+    /// A connection that never comes.
+    #[cfg(test)]
+    pub(crate) fn of_nobody() -> Self {
+        Self { connection: hyper::upgrade::on(&mut http::Request::new(())), kept: Kept::default() }
     }
 
     /// The connection itself, for what is no WebSocket, once the request is answered with 101. It counts among the
@@ -264,7 +285,7 @@ mod tests {
             ("sec-websocket-protocol", "base64.binary.k8s.io, other"),
         ]);
         assert!(is_asked(&asked));
-        let takeover = takeover();
+        let takeover = Takeover::of_nobody();
         let (answer, spoken) = accept(&takeover, &asked, LOGS).expect("a handshake");
         assert_eq!((answer.status().as_u16(), spoken.as_str()), (101, "base64.binary.k8s.io"));
         assert_eq!(answer.headers()["sec-websocket-accept"], "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
@@ -276,11 +297,6 @@ mod tests {
     }
 
     const LOGS: Protocols = Protocols::Of(&["", "binary.k8s.io", "base64.binary.k8s.io"]);
-
-    fn takeover() -> Takeover {
-        let mut request = http::Request::new(());
-        Takeover { connection: hyper::upgrade::on(&mut request), kept: Kept::default() }
-    }
 
     #[test]
     fn a_subprotocol_is_spoken_that_both_know() {

@@ -43,6 +43,7 @@ pub async fn pass(call: &Call, remote: &Arc<Remote>) -> status::Result<Response>
         upgrade_only: false,
         prefix: Some(String::new()),
         user: Some(&call.user),
+        node: None,
     };
     match connect::pass(call, to).await {
         Err(status) if status.code != 400 => Ok(encode::text(503, format!("{}\n", status.message))),

@@ -47,6 +47,8 @@ struct Asked {
     resource: String,
     took: [Hot; OPERATIONS.len()],
     failed: [AtomicU64; OPERATIONS.len()],
+    /// Entries that lists have read.
+    listed: AtomicU64,
 }
 
 impl Asked {
@@ -56,6 +58,7 @@ impl Asked {
             resource: resource.to_owned(),
             took: std::array::from_fn(|_| Hot::new(&BUCKETS)),
             failed: std::array::from_fn(|_| AtomicU64::new(0)),
+            listed: AtomicU64::new(0),
         })
     }
 }
@@ -115,6 +118,25 @@ impl Storage {
         let name = "etcd_request_errors_total";
         page.family(name, Type::Counter, "Store failed request counts for each operation and object type.");
         told.iter().for_each(|(labels, _, failed)| page.sample(name, labels, *failed as f64));
+        let lists: Vec<_> = all.iter().filter(|asked| asked.took[Operation::List as usize].count() > 0).collect();
+        let mut family = |name: &str, help: &str, value: &dyn Fn(&Asked) -> u64| {
+            page.family(name, Type::Counter, help);
+            for asked in &lists {
+                let labels = [("group", asked.group.as_str()), ("resource", asked.resource.as_str())];
+                page.sample(name, &labels, value(asked) as f64);
+            }
+        };
+        let count = |asked: &Asked| asked.took[Operation::List as usize].count();
+        family("apiserver_storage_list_total", "Number of LIST requests served from storage", &count);
+        // Selectors are asked by the cache: what the store reads it returns.
+        let listed = |asked: &Asked| asked.listed.load(Ordering::Relaxed);
+        for (what, help) in [
+            ("fetched", "Number of objects read from storage in the course of serving a LIST request"),
+            ("evaluated", "Number of objects tested in the course of serving a LIST request from storage"),
+            ("returned", "Number of objects returned for a LIST request from storage"),
+        ] {
+            family(&format!("apiserver_storage_list_{what}_objects_total"), help, &listed);
+        }
         let name = "apiserver_storage_size_bytes";
         page.family(name, Type::Gauge, "Size of the storage database file physically allocated in bytes.");
         page.sample(name, &[("storage_cluster_id", "embedded")], size as f64);
@@ -152,6 +174,9 @@ impl Store for Measured {
         let began = self.clock.now();
         let found = self.store.range(prefix, options).await;
         self.done(prefix, Operation::List, began, &found);
+        if let Ok(page) = &found {
+            self.counts.of(prefix).listed.fetch_add(page.entries.len() as u64, Ordering::Relaxed);
+        }
         found
     }
 
@@ -232,6 +257,9 @@ mod tests {
         assert!(store.commit(put(Expect::Absent)).await.is_err());
         store.commit(put(Expect::At(done.revision))).await.expect("updated");
         assert!(store.get(b"/registry/pods/default/p").await.expect("read").is_some());
+        for _ in 0..2 {
+            store.range(b"/registry/pods/", RangeOptions::default()).await.expect("listed");
+        }
         let huge = Op::Put {
             key: Bytes::from(vec![b'k'; storage::MAX_KEY + 1]),
             value: Bytes::new(),
@@ -248,6 +276,10 @@ mod tests {
             "etcd_requests_total{operation=\"update\",group=\"\",resource=\"pods\"} 1",
             "etcd_request_duration_seconds_count{operation=\"get\",group=\"\",resource=\"pods\"} 1",
             "etcd_request_errors_total{operation=\"create\",group=\"\",resource=\"\"} 1",
+            "apiserver_storage_list_total{group=\"\",resource=\"pods\"} 2",
+            "apiserver_storage_list_fetched_objects_total{group=\"\",resource=\"pods\"} 2",
+            "apiserver_storage_list_evaluated_objects_total{group=\"\",resource=\"pods\"} 2",
+            "apiserver_storage_list_returned_objects_total{group=\"\",resource=\"pods\"} 2",
             "apiserver_storage_size_bytes{storage_cluster_id=\"embedded\"} 7",
         ] {
             assert!(text.lines().any(|line| line == want), "{want} is not in\n{text}");

@@ -179,7 +179,9 @@ impl Evictor {
         let deadline = self.ctx.clock.now() + COUNTED;
         loop {
             let found = self.stats.disks.of(&self.ctx, &pods).await;
-            if pods.iter().all(|pod| found.contains_key(&pod.uid)) || self.ctx.clock.now() >= deadline {
+            if pods.iter().all(|pod| found.get(&pod.uid).is_some_and(|disk| disk.whole))
+                || self.ctx.clock.now() >= deadline
+            {
                 return found;
             }
             self.ctx.clock.sleep(STEP).await;

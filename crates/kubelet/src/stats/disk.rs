@@ -13,6 +13,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use stdx::clock::Instant;
 use stdx::{ClockExt, SharedClock};
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::context::{Context, blocking};
@@ -66,6 +67,8 @@ pub struct PodDisk {
     pub logs: BTreeMap<String, Used>,
     /// By the id of the container.
     pub layers: BTreeMap<String, Layer>,
+    /// The runtime has told the layers, or cannot.
+    pub whole: bool,
 }
 
 impl PodDisk {
@@ -107,22 +110,36 @@ impl Disks {
         }
         if !due.is_empty() {
             let (this, of) = (self.clone(), ctx.clone());
+            let (counted, heard) = oneshot::channel();
             // It goes on when its time is over here.
-            let counting = tokio::spawn(async move { this.count(&of, due).await });
+            tokio::spawn(async move { this.count(&of, due, counted).await });
             if unknown {
                 // Who asks gets what is known by then.
-                let _ = ctx.clock.timeout(PATIENCE, counting).await;
+                let _ = ctx.clock.timeout(PATIENCE, heard).await;
             }
         }
         self.known.lock().iter().map(|(uid, (_, disk))| (uid.clone(), disk.clone())).collect()
     }
 
-    async fn count(&self, ctx: &Arc<Context>, pods: Vec<Arc<BoundPod>>) {
+    /// Files first, of which `counted` hears; the runtime takes longer to tell what containers wrote, since it asks
+    /// after each of them.
+    async fn count(&self, ctx: &Arc<Context>, pods: Vec<Arc<BoundPod>>, counted: oneshot::Sender<()>) {
         let Some(_alone) = self.looks.hold_alone("") else { return };
+        self.count_files(ctx, pods).await;
+        drop(counted);
         let layers = ctx.runtime.layers().await.unwrap_or_else(|error| {
             tracing::debug!(%error, "the runtime does not tell what containers wrote");
             BTreeMap::new()
         });
+        for (uid, (_, disk)) in self.known.lock().iter_mut() {
+            let own = layers.iter().filter(|(_, layer)| layer.pod == *uid);
+            let disk = Arc::make_mut(disk);
+            disk.layers = own.map(|(id, layer)| (id.clone(), layer.clone())).collect();
+            disk.whole = true;
+        }
+    }
+
+    async fn count_files(&self, ctx: &Arc<Context>, pods: Vec<Arc<BoundPod>>) {
         for pod in pods {
             let Some(held) = self.looks.hold_alone(&pod.uid) else { continue };
             let claims = claims(ctx, &pod).await;
@@ -130,10 +147,12 @@ impl Disks {
                 (ctx.layout.clone(), ctx.log_directory(&pod), pod.clone(), ctx.clock.clone());
             let stop = CancellationToken::new();
             let (stopped, _stop) = (stop.clone(), stop.drop_guard());
-            let own = layers.iter().filter(|(_, l)| l.pod == pod.uid).map(|(id, l)| (id.clone(), l.clone())).collect();
+            // What containers wrote is as it was until the runtime has told it anew.
+            let before = self.known.lock().get(&pod.uid).map(|(_, disk)| (disk.layers.clone(), disk.whole));
+            let (layers, whole) = before.unwrap_or_default();
             let work = move || {
                 let _held = held;
-                let mut found = PodDisk { at: clock.wall(), layers: own, ..PodDisk::default() };
+                let mut found = PodDisk { at: clock.wall(), layers, whole, ..PodDisk::default() };
                 for volume in of.spec().volumes.iter().flatten() {
                     found.volumes.extend(look_at(&layout, &of, volume, &claims, &stopped));
                 }

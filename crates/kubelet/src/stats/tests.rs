@@ -136,6 +136,7 @@ async fn the_summary() {
         volumes: vec![volume("e", None, true), volume("v", Some("claim"), false)],
         logs: [("c".to_owned(), used(3))].into(),
         layers: [("cid".to_owned(), layer)].into(),
+        whole: true,
     };
     let disks = summary::Disks {
         pods: [("u-1".to_owned(), Arc::new(pod))].into(),

@@ -62,13 +62,13 @@ impl Identities {
         Ok(tls::server(&self.clock, keeper)?)
     }
 
-    /// The kubelet's side of TLS.
-    pub fn kubelet_server(&self, node: &str, addresses: &[IpAddr]) -> Result<ServerConfig> {
+    /// The kubelet's side of TLS, and what keeps its certificate.
+    pub fn kubelet_server(&self, node: &str, addresses: &[IpAddr]) -> Result<(ServerConfig, Arc<Keeper>)> {
         let mut request =
             Request::server(format!("system:node:{node}"), [node]).with_addresses(addresses.iter().copied());
         request.organization = "system:nodes".into();
         let keeper = self.keeper("kubelet-server", request)?;
-        Ok(tls::server(&self.clock, keeper)?)
+        Ok((tls::server(&self.clock, keeper.clone())?, keeper))
     }
 
     /// How the API server dials kubelets.

@@ -30,12 +30,14 @@ use net::conntrack::Conntrack;
 use net::iptables::Tools;
 use net::nft::{Kernel, Nft};
 use rustls::{ClientConfig, ServerConfig};
+use stdx::metrics::Registry;
 use stdx::shutdown::Stage;
 use stdx::trace::Sampler;
 use stdx::{Rng, SharedClock};
 use storage::Store;
 use tokio::runtime::{Builder, Handle, Runtime};
 use transport::debug::Debug;
+use transport::near::{self, Near};
 use transport::trust::Trust;
 
 use crate::VERSION;
@@ -44,8 +46,8 @@ use crate::cluster::kubeconfigs::Kubeconfigs;
 use crate::cluster::pod_upkeep::Attachments;
 use crate::cluster::preflight::{KUBELET_PORT, check, path};
 use crate::cluster::{address, families, listening, next, node_ready, pod_network, pod_upkeep, snapshots};
-use crate::commands::serving;
 use crate::commands::up::{Component, IMAGES_STAY, READY, Up};
+use crate::commands::{certificates, serving};
 use crate::logging::{self, FromFile};
 use crate::progress::Progress;
 use crate::signals::Signals;
@@ -152,7 +154,10 @@ impl Cluster {
         let serving = Stage::new();
         let debug = args.profiling.debug(&said);
         let shown = (debug.clone(), said.sampler);
-        let api = start_api_server(&args, &layout, &identities, &node_ips, (&clock, &rng), shown, &serving);
+        // Streams go to this process' own kubelet without a network between.
+        let (door, nearby) = near::pair();
+        let nearby = args.has(Component::Kubelet).then_some(nearby);
+        let api = start_api_server(&args, &layout, &identities, (&node_ips, nearby), (&clock, &rng), shown, &serving);
         let (runtime, (server, store)) = tokio::try_join!(runtime, api)?;
         match runtime {
             Some(Started::New) => progress.done("container runtime (containerd of our own)"),
@@ -179,7 +184,7 @@ impl Cluster {
             forget_policies(&cluster.layout, &journal, &cluster.clock).await;
         }
         if cluster.args.has(Component::Kubelet) {
-            cluster.start_kubelet(&identities, node, &node_name, &node_ips, &runtime_endpoint)?;
+            cluster.start_kubelet(&identities, node, (&node_name, door), &node_ips, &runtime_endpoint)?;
         }
         if cluster.args.has(Component::Proxy) {
             cluster.start_proxy(node, &node_name, &mut journal)?;
@@ -259,13 +264,18 @@ impl Cluster {
         &self,
         identities: &Identities,
         node: &Handle,
-        name: &str,
+        (name, door): (&str, near::Door),
         addresses: &[IpAddr],
         endpoint: &str,
     ) -> Result<()> {
         let client = self.client(identities::node(name), "kubelet");
         // There is no file of the kubelet's own: flags say everything.
         let file = kubelet::config::FileConfig::default();
+        let (serving, keeper) = identities.kubelet_server(name, addresses)?;
+        let registry = Registry::default();
+        let ends = move || keeper.identity().facts().ok().map(|facts| facts.not_after);
+        // As a client it has none: it is in this process.
+        certificates::show(&registry, &self.clock, || None, ends);
         let options = kubelet::Options {
             node_name: name.to_owned(),
             node_ips: addresses.iter().map(ToString::to_string).collect(),
@@ -273,7 +283,9 @@ impl Cluster {
             log_dir: self.layout.pod_logs(),
             runtime_endpoint: endpoint.to_owned(),
             address: Some(SocketAddr::new(anywhere(addresses), KUBELET_PORT)),
-            serving: Some(identities.kubelet_server(name, addresses)?),
+            serving: Some(serving),
+            registry,
+            door: Some(Arc::new(door)),
             client_ca: Some(identities.client_trust()?),
             cluster_dns: self.cluster_dns(),
             cluster_domain: self.args.cluster_domain.clone(),
@@ -598,7 +610,7 @@ async fn start_api_server(
     args: &Up,
     layout: &Layout,
     identities: &Identities,
-    node_ips: &[IpAddr],
+    (node_ips, kubelet_nearby): (&[IpAddr], Option<Near>),
     (clock, rng): (&SharedClock, &Rng),
     (debug, tracing): (Debug, Option<Sampler>),
     stage: &Stage,
@@ -625,6 +637,7 @@ async fn start_api_server(
         aggregation: aggregation::Options { identity: Some(identities.front_proxy_client()?), to_endpoints: true },
         service_accounts: service_account::Options::standard(&args.cluster_domain, identities.tokens.clone()),
         kubelet_client: identities.kubelet_client()?,
+        kubelet_nearby,
         tls: identities.api_server(&args.cluster_domain, service, named)?,
     };
     start_api(api, clock, rng, stage).await
@@ -655,6 +668,8 @@ pub struct Api {
     pub aggregation: aggregation::Options,
     pub service_accounts: service_account::Options,
     pub kubelet_client: Arc<ClientConfig>,
+    /// The kubelet of this process, where there is one.
+    pub kubelet_nearby: Option<Near>,
     pub tls: ServerConfig,
 }
 
@@ -685,6 +700,7 @@ pub async fn start_api(
         read_authorities: api.read_authorities,
         aggregation: api.aggregation,
         kubelet_client: Some(api.kubelet_client),
+        kubelet_nearby: api.kubelet_nearby,
         version: VERSION.to_owned(),
         address: api.advertised.to_string(),
         ..apiserver::Config::new(store.clone(), clock.clone(), rng.clone(), api.service_accounts)

@@ -285,6 +285,7 @@ pub async fn run(args: KubeApiServer, clock: SharedClock) -> Result<()> {
         aggregation: args.aggregation(&identities)?,
         service_accounts,
         kubelet_client: args.kubelet_client(&identities, &clock)?,
+        kubelet_nearby: None,
         tls: args.tls(&identities, &clock, advertised)?,
     };
     let (server, store): (Arc<ApiServer>, _) = start_api(api, &clock, &Rng::from_os(), &stage).await?;

@@ -73,9 +73,10 @@ pub async fn run(args: KubeControllerManager, clock: SharedClock) -> Result<()> 
     let config = json!({"kubecontrollermanager.config.k8s.io": {"Generic": {
         "LeaderElection": {"LeaderElect": args.election.leader_elect}, "Controllers": args.controllers}}});
     let around = Stage::new();
+    let elected = registry.clone();
     let shown = Shown { registry, config, debug: args.secure.profiling.debug(&started), pages: Vec::new() };
     args.secure.serve(("kube-controller-manager", 10257), shown, &client, &clock, &around).await?;
-    let ended = args.election.run(&client, "kube-controller-manager", &clock, run).await;
+    let ended = args.election.run(&client, ("kube-controller-manager", &elected), &clock, run).await;
     around.finish(&clock, serving::DRAIN).await;
     ended
 }

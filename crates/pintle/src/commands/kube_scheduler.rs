@@ -42,12 +42,13 @@ pub async fn run(args: KubeScheduler, clock: SharedClock) -> Result<()> {
         pages: vec![("/metrics/resources", resources)],
     };
     args.secure.serve(("kube-scheduler", 10259), shown, &client, &clock, &around).await?;
+    let elected = registry.clone();
     let options = scheduler::Options { registry, ..scheduler::Options::new(&address::host_name()) };
     let component = |stage: Stage| {
         let clock = clock.clone();
         async move { scheduler::run(client, clock, Rng::from_os(), options, &stage).await }
     };
-    let ended = args.election.run(&leader, "kube-scheduler", &clock, component).await;
+    let ended = args.election.run(&leader, ("kube-scheduler", &elected), &clock, component).await;
     around.finish(&clock, serving::DRAIN).await;
     ended
 }

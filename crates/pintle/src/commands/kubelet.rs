@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::Args;
+use client::kubeconfig::Connection;
 use kubelet::cgroup::Driver;
 use kubelet::config::FileConfig;
 use kubelet::image::rate::Rate;
 use kubelet::node::thresholds::Bounds;
 use kubelet::static_pods::{self, url::Url};
+use stdx::metrics::Registry;
 use stdx::shutdown::Stage;
 use stdx::trace::Sampler;
 use stdx::{Rng, SharedClock};
@@ -21,6 +23,7 @@ use transport::trust::Trust;
 
 use crate::VERSION;
 use crate::cluster::{address, families, preflight};
+use crate::commands::certificates;
 use crate::commands::standalone::{self, Standalone};
 use crate::logging::{FromFile, Logging};
 
@@ -196,10 +199,17 @@ fn options(args: &Kubelet, file: &FileConfig, clock: &SharedClock) -> Result<kub
     let serving = match (certificate, args.tls_private_key_file.as_ref().or(file.tls_private_key_file.as_ref())) {
         (Some(certificate), Some(key)) => {
             let identity = FileIdentity::pair(certificate, key).map_err(anyhow::Error::msg)?;
-            Some(transport::tls::server(clock, identity)?)
+            Some((transport::tls::server(clock, identity.clone())?, identity))
         }
         _ => None,
     };
+    let (serving, identity) = serving.unzip();
+    let (registry, connects) = (Registry::default(), args.kubeconfig.clone());
+    let client = move || {
+        let pem = Connection::load(connects.as_ref()?, None).ok()?.certificate_pem?;
+        certificates::end(transport::tls::certificates(&pem).ok()?.first()?)
+    };
+    certificates::show(&registry, clock, client, move || certificates::end(&identity.as_ref()?.leaf()?));
     let client_ca = match args.client_ca_file.as_ref().or(file.client_ca_file.as_ref()) {
         Some(path) => Some(Trust::file(path).map_err(anyhow::Error::msg)?),
         None => None,
@@ -220,6 +230,7 @@ fn options(args: &Kubelet, file: &FileConfig, clock: &SharedClock) -> Result<kub
         runtime_endpoint: endpoint.unwrap_or(defaults.runtime_endpoint),
         address: serving.is_some().then(|| SocketAddr::new(address, port)),
         serving,
+        registry,
         stream_idle: match args.streaming_connection_idle_timeout {
             Some(Duration::ZERO) => Duration::from_secs(100 * 365 * 24 * 3600),
             flag => flag.or(file.streaming_connection_idle_timeout).unwrap_or(defaults.stream_idle),

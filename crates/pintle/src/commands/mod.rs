@@ -1,5 +1,6 @@
 //! One file per subcommand. Components that run alone take upstream's flag names.
 
+pub mod certificates;
 pub mod dns;
 pub mod down;
 pub mod evictions;

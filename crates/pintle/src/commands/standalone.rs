@@ -81,11 +81,23 @@ pub struct LeaderElection {
 impl LeaderElection {
     /// Runs `component` while leading (at once, when no leader is asked for), until a signal.
     /// Fails when the leadership is lost: whoever started the process starts it again.
-    pub async fn run<F, Fut>(&self, client: &Client, name: &str, clock: &SharedClock, component: F) -> Result<()>
+    /// Whether it leads is shown in `registry`.
+    pub async fn run<F, Fut>(
+        &self,
+        client: &Client,
+        (name, registry): (&str, &Registry),
+        clock: &SharedClock,
+        component: F,
+    ) -> Result<()>
     where
         F: FnOnce(Stage) -> Fut,
         Fut: Future<Output = ()> + Send + 'static,
     {
+        let leads = registry.gauge(
+            "leader_election_master_status",
+            "Whether the reporting system is master of the relevant lease: 0 indicates backup, 1 indicates master.",
+            &["name"],
+        );
         let mut signals = Signals::listen()?;
         let stage = Stage::new();
         let around = Stage::new();
@@ -103,17 +115,22 @@ impl LeaderElection {
             ..Reference::default()
         };
         if self.leader_elect {
+            leads.set(&[name], 0.0);
             tokio::select! {
                 () = election.acquire() => {}
                 () = signals.told() => return Ok(()),
             }
             recorder.event(&about, Type::Normal, "LeaderElection", format!("{identity} became leader"));
+            leads.set(&[name], 1.0);
         }
         stage.spawn(component(stage.clone()));
         let lost = tokio::select! {
             () = election.keep(), if self.leader_elect => true,
             () = signals.told() => false,
         };
+        if lost {
+            leads.set(&[name], 0.0);
+        }
         stage.finish(clock, Duration::from_secs(20)).await;
         if self.leader_elect && !lost {
             election.release().await?;

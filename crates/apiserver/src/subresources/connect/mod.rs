@@ -19,7 +19,8 @@ use kinds::User;
 use machinery::status::{self, Status};
 use transport::once::{self, Secure};
 use transport::splice::Patience;
-use transport::{Error, Request, Response, websocket};
+use transport::websocket::{self, Takeover};
+use transport::{Error, Request, Response};
 
 use crate::chain::Call;
 
@@ -49,6 +50,8 @@ pub struct Destination<'a> {
     pub prefix: Option<String>,
     /// In whose name the request is passed on, for those who believe this server about that.
     pub user: Option<&'a User>,
+    /// The node whose kubelet it is: one of this process gets the client's connection itself.
+    pub node: Option<&'a str>,
 }
 
 /// True when a request wants to become something else.
@@ -136,12 +139,18 @@ pub async fn pass(call: &Call, to: Destination<'_>) -> status::Result<Response> 
         (false, error) => Status::unavailable(format!("error trying to reach service: {error}")),
     };
     let headers = passed_on(call, &to, upgrade)?;
-    let io = once::connect(call.server.dialer(), &to.address, to.secure, &call.server.clock).await.map_err(failed)?;
     let body = if upgrade { None } else { call.stream.lock().take() };
     let mut request: Request = http::Request::new(body.unwrap_or_else(transport::empty));
     *request.method_mut() = call.method.clone();
     *request.uri_mut() = to.path.parse().map_err(Status::internal)?;
     *request.headers_mut() = headers;
+    if let (Some(node), Some(takeover)) = (to.node, takeover) {
+        request = match nearby(call, node, takeover, request) {
+            Ok(answered) => return taken_over(call, takeover, answered.await.map_err(failed)?),
+            Err(request) => *request,
+        };
+    }
+    let io = once::connect(call.server.dialer(), &to.address, to.secure, &call.server.clock).await.map_err(failed)?;
     let mut response = once::send(io, request).await.map_err(failed)?;
     if let Some(spliced) = takeover.and_then(|takeover| once::upgraded(takeover, &mut response)) {
         let (slot, stopped) = (call.slot.lock().take(), call.server.stopped());
@@ -166,6 +175,29 @@ pub async fn pass(call: &Call, to: Destination<'_>) -> status::Result<Response> 
         hosts: [Some(to.address), call.header(HOST).map(str::to_owned)].into_iter().flatten().collect(),
     });
     Ok(returned(response, &call.method, place.as_ref()))
+}
+
+/// Asks the node's kubelet, if it is in this process: as the same user as over the network, with the same checks.
+fn nearby(
+    call: &Call,
+    node: &str,
+    takeover: &Takeover,
+    request: Request,
+) -> Result<transport::Responding, Box<Request>> {
+    match (call.server.kubelet_nearby(), call.server.kubelet_client()) {
+        (Some(near), Some(caller)) => near.call(node, request, caller, takeover),
+        _ => Err(Box::new(request)),
+    }
+}
+
+/// What a kubelet of this process has answered, which serves the client's own connection from now on if it has
+/// switched protocols, and ends what it serves before this server does.
+fn taken_over(call: &Call, takeover: &Takeover, response: Response) -> status::Result<Response> {
+    if response.status() != http::StatusCode::SWITCHING_PROTOCOLS {
+        return Ok(returned(response, &call.method, None));
+    }
+    takeover.keep(call.slot.lock().take());
+    Ok(switched(response))
 }
 
 /// The 101 as the client gets it.

@@ -50,6 +50,7 @@ async fn run(call: &Call) -> status::Result<Response> {
         upgrade_only: true,
         prefix: None,
         user: None,
+        node: Some(node),
     };
     let response = pass(call, to).await?;
     let code = response.status().as_u16();

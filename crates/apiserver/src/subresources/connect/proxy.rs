@@ -73,7 +73,8 @@ async fn to(call: &Call, address: String, secure: Option<Secure<'_>>) -> status:
         return Ok(response);
     }
     let path = format!("{}{query}", rest.unwrap_or_else(|| "/".to_owned()));
-    pass(call, Destination { address, secure, path, upgrade_only: false, prefix: Some(prefix), user: None }).await
+    pass(call, Destination { address, secure, path, upgrade_only: false, prefix: Some(prefix), user: None, node: None })
+        .await
 }
 
 /// Addresses that are of this machine or of nobody in particular lead nowhere.
