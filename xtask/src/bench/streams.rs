@@ -16,7 +16,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use serde_json::{Value, json};
 use stdx::{ClockExt, SharedClock};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 use transport::once::{self, Io, Secure, Tcp};
 use transport::spdy::session::{self, Event, Id, Reader, Side, Writer};
 use transport::{Request, Response, tls};
@@ -27,6 +27,8 @@ use super::process::usage;
 /// The image of what is streamed to; imported, not pulled.
 pub const IMAGE: &str = "pintle.invalid/bench/busybox:1";
 const PATIENCE: Duration = Duration::from_secs(120);
+/// How long the runtime may take to begin the commands of all sessions.
+const BEGUN: Duration = Duration::from_secs(600);
 const POD: &str = "streams";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
@@ -206,11 +208,16 @@ impl Bench {
     }
 
     async fn forwarded(&self, address: &str, size: u64, figures: &mut Figures) -> Result<()> {
-        let (mut bare, mut runtimes, mut whole) = (Vec::new(), Vec::new(), Vec::new());
-        for _ in 0..3 {
+        let (mut bare, mut copied, mut runtimes, mut whole) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let relay = relay(address).await?;
+        // In turns, so that all meet the machine as it is.
+        for _ in 0..5 {
             let begin = self.clock.now();
             fetch(address, size).await.context("without anything between")?;
             bare.push(self.clock.now().since(begin));
+            let begin = self.clock.now();
+            fetch(&relay, size).await.context("copied by a process between")?;
+            copied.push(self.clock.now().since(begin));
             let sandbox = self.sandbox().await?.context("the sandbox")?;
             let url = self.runtime.port_forward(&sandbox, Vec::new()).await?;
             let (way, path) = Way::to_runtime(&url, &self.clock)?;
@@ -222,8 +229,10 @@ impl Bench {
             whole.push(self.clock.now().since(begin));
         }
         let rate = |times: &mut Vec<Duration>| size as f64 / 1e6 / median(times).as_secs_f64().max(1e-6);
-        let (bare, runtimes, whole) = (rate(&mut bare), rate(&mut runtimes), rate(&mut whole));
+        let (bare, copied) = (rate(&mut bare), rate(&mut copied));
+        let (runtimes, whole) = (rate(&mut runtimes), rate(&mut whole));
         figures.add("a file from a pod, bare TCP", format!("{bare:.0} MB/s"), "", None);
+        figures.add("the same copied by a process between, TCP to TCP", format!("{copied:.0} MB/s"), "", None);
         figures.add("the same by port-forward of the runtime's own", format!("{runtimes:.0} MB/s"), "", None);
         let shown = format!("{whole:.0} MB/s ({:.1}× as long as bare TCP)", bare / whole);
         let met = Some(whole * 2.0 >= bare);
@@ -245,7 +254,14 @@ impl Bench {
         let mut sessions = self.sessions(&path, 10, AT_ONCE).await?;
         let before = usage(pid)?.rss;
         sessions.extend(self.sessions(&path, count, AT_ONCE).await?);
-        self.clock.sleep(Duration::from_secs(2)).await;
+        // A session is there before its command: the runtime begins them one after the other.
+        let begun = async {
+            while processes()? < sessions.len() {
+                self.clock.sleep(Duration::from_millis(100)).await;
+            }
+            anyhow::Ok(())
+        };
+        self.clock.timeout(BEGUN, begun).await.with_context(|| format!("{:?} processes run", processes()))??;
         let each = usage(pid)?.rss.saturating_sub(before) as f64 / count as f64;
         let all = each * 1000.0 / 1e6;
         let what = format!("RSS of 1,000 idle exec sessions (from {count})");
@@ -308,6 +324,25 @@ async fn succeeds(way: &Way, path: &str) -> Result<()> {
 }
 
 const GET: &[u8] = b"GET /file HTTP/1.0\r\n\r\n";
+
+/// Takes connections and copies what is said on them to and from the server there: what any way through a process
+/// costs, without TLS and without frames.
+async fn relay(to: &str) -> Result<String> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let (own, to) = (listener.local_addr()?.to_string(), to.to_owned());
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let to = to.clone();
+            tokio::spawn(async move {
+                if let Ok(mut server) = TcpStream::connect(to).await {
+                    let piece = 64 * 1024;
+                    drop(tokio::io::copy_bidirectional_with_sizes(&mut client, &mut server, piece, piece).await);
+                }
+            });
+        }
+    });
+    Ok(own)
+}
 
 /// Reads the file over TCP.
 async fn fetch(address: &str, size: u64) -> Result<()> {
