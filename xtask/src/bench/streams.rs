@@ -255,8 +255,9 @@ impl Bench {
         let before = usage(pid)?.rss;
         sessions.extend(self.sessions(&path, count, AT_ONCE).await?);
         // A session is there before its command: the runtime begins them one after the other.
+        let wanted = sessions.len();
         let begun = async {
-            while processes()? < sessions.len() {
+            while processes()? < wanted {
                 self.clock.sleep(Duration::from_millis(100)).await;
             }
             anyhow::Ok(())
