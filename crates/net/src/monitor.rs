@@ -5,8 +5,10 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::net::UnixDatagram;
+use tokio::sync::Notify;
 
 use crate::netlink::{Message, attribute, listen, messages};
+use crate::nf_tables;
 
 const SUBSYSTEM: u8 = 10;
 /// A table is made.
@@ -16,12 +18,21 @@ const GENERATION: u8 = 15;
 const PROCESS: u16 = 2;
 /// The group that is told.
 const GROUP: u32 = 7;
-/// Of so many of our own transactions it is remembered that they were ours.
+/// Of so many threads and processes of our own it is remembered that they were ours.
 const REMEMBERED: usize = 256;
+/// So much of what the kernel tells may wait to be read.
+const WAITING: usize = 32 << 20;
 
-/// The processes that made our own transactions.
+/// The transactions of our own: who made them, and how many there were.
 #[derive(Clone, Debug, Default)]
-pub struct Own(Arc<Mutex<Numbers>>);
+pub struct Own(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    numbers: Mutex<Numbers>,
+    /// One has ended.
+    ended: Notify,
+}
 
 #[derive(Debug, Default)]
 struct Numbers {
@@ -29,25 +40,104 @@ struct Numbers {
     /// The kernel has named one of them: its numbers are ours. They are not where this process is in
     /// a namespace of processes, and nobody can be told apart there.
     known: bool,
+    /// How many changed something.
+    made: u32,
+    /// How many may be about to.
+    under_way: usize,
+    /// Of so many it is not known whether they did.
+    unknown: u32,
+}
+
+/// A transaction of our own that is under way. One that is let go of without a word changed nothing.
+#[derive(Debug)]
+pub struct Turn {
+    own: Own,
+    outcome: Outcome,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    Nothing,
+    Made,
+    Unknown,
+}
+
+impl Turn {
+    /// It was made.
+    pub fn made(mut self) {
+        self.outcome = Outcome::Made;
+    }
+
+    /// Until something else is said it is not known what became of it.
+    #[must_use]
+    pub fn unknown(mut self) -> Self {
+        self.outcome = Outcome::Unknown;
+        self
+    }
+
+    /// It changed nothing.
+    pub fn nothing(mut self) {
+        self.outcome = Outcome::Nothing;
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut numbers = self.own.numbers();
+        numbers.under_way = numbers.under_way.saturating_sub(1);
+        match self.outcome {
+            Outcome::Nothing => {}
+            Outcome::Made => numbers.made = numbers.made.wrapping_add(1),
+            Outcome::Unknown => numbers.unknown = numbers.unknown.wrapping_add(1),
+        }
+        drop(numbers);
+        self.own.0.ended.notify_one();
+    }
 }
 
 impl Own {
-    /// This process is about to make one.
-    pub fn begin(&self, pid: u32) {
-        let mut numbers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    fn numbers(&self) -> std::sync::MutexGuard<'_, Numbers> {
+        self.0.numbers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// This thread or process is about to make one.
+    pub fn begin(&self, pid: u32) -> Turn {
+        let mut numbers = self.numbers();
+        // Each stands there once, those of late at the end: threads make many, and say nothing new.
+        numbers.pids.retain(|known| *known != pid);
         if numbers.pids.len() >= REMEMBERED {
             numbers.pids.pop_front();
         }
         numbers.pids.push_back(pid);
+        numbers.under_way += 1;
+        drop(numbers);
+        Turn { own: self.clone(), outcome: Outcome::Nothing }
     }
 
-    /// Was it certainly somebody else?
-    fn is_other(&self, pid: u32) -> bool {
-        let mut numbers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = numbers.pids.contains(&pid);
+    /// Whose was it?
+    fn whose(&self, pid: Option<u32>) -> Whose {
+        let mut numbers = self.numbers();
+        let own = pid.is_some_and(|pid| numbers.pids.contains(&pid));
         numbers.known |= own;
-        numbers.known && !own
+        match (own, numbers.known && pid.is_some()) {
+            (true, _) => Whose::Own,
+            (false, true) => Whose::Others,
+            (false, false) => Whose::Unknown,
+        }
     }
+
+    /// How many there were, when none is under way: those that changed something, and those of which that is not known.
+    fn made(&self) -> Option<(u32, u32)> {
+        let numbers = self.numbers();
+        (numbers.under_way == 0).then_some((numbers.made, numbers.unknown))
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whose {
+    Own,
+    Others,
+    Unknown,
 }
 
 /// Hears of changes.
@@ -66,6 +156,29 @@ struct Ear {
     touched: bool,
     /// It was made in it, with everything in it.
     made: bool,
+    /// What there was besides.
+    others: Others,
+}
+
+/// How many transactions of others there were: the kernel counts all, and we count ours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Others {
+    /// The kernel's number less ours, as it should be by what was heard; `None` where that is not known.
+    count: Option<u32>,
+    /// Of so many of ours it was not known, when that was reckoned, whether they changed something.
+    unknown: u32,
+}
+
+impl Others {
+    fn heard(&mut self) {
+        self.count = self.count.map(|count| count.wrapping_add(1));
+    }
+
+    /// Goes by the kernel's number and ours from here on. Was there any that was not heard, or may there have been?
+    fn reckon(&mut self, generation: u32, (made, unknown): (u32, u32)) -> bool {
+        let now = Self { count: Some(generation.wrapping_sub(made)), unknown };
+        std::mem::replace(self, now) != now
+    }
 }
 
 /// What a datagram told of our tables.
@@ -80,31 +193,92 @@ struct Heard {
 impl Monitor {
     /// From now on.
     pub fn start(own: Own) -> io::Result<Self> {
-        let socket = UnixDatagram::from_std(listen(GROUP)?.into())?;
-        Ok(Self { socket, ear: Ear { own, ..Ear::default() } })
+        Self::with_room(own, WAITING)
     }
 
-    /// Waits until somebody else changes one of these tables, or may have: what comes too fast is lost.
+    /// One for which so many bytes may wait to be read; what comes then is lost.
+    pub fn with_room(own: Own, bytes: usize) -> io::Result<Self> {
+        let socket = UnixDatagram::from_std(listen(GROUP, bytes)?.into())?;
+        let mut ear = Ear { own, ..Ear::default() };
+        if let Some(made) = ear.own.made() {
+            ear.others.reckon(nf_tables::generation()?, made);
+        }
+        Ok(Self { socket, ear })
+    }
+
+    /// Waits until somebody else changes one of these tables. What comes too fast is lost: then until somebody else
+    /// has changed any table, and it was not heard which.
     pub async fn changed(&mut self, tables: &[&str]) -> io::Result<()> {
-        self.hear(tables, |heard| heard.other).await
+        let mut buffer = vec![0; 1 << 18];
+        loop {
+            match self.socket.recv(&mut buffer).await {
+                Ok(length) => {
+                    if self.ear.hear(buffer.get(..length).unwrap_or_default(), tables).other {
+                        return Ok(());
+                    }
+                }
+                Err(error) if is_lost(&error) => {
+                    if self.is_drift(tables, &mut buffer).await? {
+                        return Ok(());
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Something was lost. Was it somebody else's?
+    async fn is_drift(&mut self, tables: &[&str], buffer: &mut [u8]) -> io::Result<bool> {
+        /// Where the rules of the host change all the time, it is not gone into any further.
+        const TRIES: usize = 5;
+        let (mut drift, own) = (false, self.ear.own.clone());
+        for _ in 0..TRIES {
+            let made = loop {
+                let ended = own.0.ended.notified();
+                match own.made() {
+                    Some(made) => break made,
+                    None => ended.await,
+                }
+            };
+            drift |= self.rest(tables, buffer)?;
+            // The end of what was begun there is among what was lost.
+            (self.ear.touched, self.ear.made) = (false, false);
+            let generation = nf_tables::generation()?;
+            // What came meanwhile is in that number, or it is not.
+            drift |= self.rest(tables, buffer)?;
+            if own.made() == Some(made) && nf_tables::generation()? == generation {
+                return Ok(self.ear.others.reckon(generation, made) || drift);
+            }
+        }
+        self.ear.others = Others::default();
+        Ok(true)
+    }
+
+    /// Reads what is there. Did somebody else change one of these tables?
+    fn rest(&mut self, tables: &[&str], buffer: &mut [u8]) -> io::Result<bool> {
+        let mut drift = false;
+        loop {
+            match self.socket.try_recv(buffer) {
+                Ok(length) => drift |= self.ear.hear(buffer.get(..length).unwrap_or_default(), tables).other,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(drift),
+                Err(error) if is_lost(&error) => (self.ear.touched, self.ear.made) = (false, false),
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// Waits until one of these tables changes otherwise than as a whole, or may have: who always writes a table whole
     /// knows by that, whichever of its processes did it, that somebody else has removed or changed it.
     pub async fn disturbed(&mut self, tables: &[&str]) -> io::Result<()> {
-        self.hear(tables, |heard| heard.piecemeal).await
-    }
-
-    async fn hear(&mut self, tables: &[&str], is_it: impl Fn(Heard) -> bool) -> io::Result<()> {
         let mut buffer = vec![0; 1 << 18];
         loop {
             match self.socket.recv(&mut buffer).await {
                 Ok(length) => {
-                    if is_it(self.ear.hear(buffer.get(..length).unwrap_or_default(), tables)) {
+                    if self.ear.hear(buffer.get(..length).unwrap_or_default(), tables).piecemeal {
                         return Ok(());
                     }
                 }
-                Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOBUFS.raw_os_error()) => {
+                Err(error) if is_lost(&error) => {
                     (self.ear.touched, self.ear.made) = (false, false);
                     return Ok(());
                 }
@@ -114,6 +288,11 @@ impl Monitor {
     }
 }
 
+/// More came than there was room for.
+fn is_lost(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(rustix::io::Errno::NOBUFS.raw_os_error())
+}
+
 impl Ear {
     fn hear(&mut self, datagram: &[u8], tables: &[&str]) -> Heard {
         let mut heard = Heard::default();
@@ -121,9 +300,12 @@ impl Ear {
             let Message::Body { subsystem: SUBSYSTEM, number, attributes } = message else { continue };
             if number == GENERATION {
                 let pid = attribute(attributes, PROCESS).and_then(|v| Some(u32::from_be_bytes(v.try_into().ok()?)));
-                let other = pid.is_some_and(|pid| self.own.is_other(pid));
+                let whose = self.own.whose(pid);
                 let (touched, made) = (std::mem::take(&mut self.touched), std::mem::take(&mut self.made));
-                heard.other |= touched && other;
+                heard.other |= touched && whose == Whose::Others;
+                if whose == Whose::Others || (whose == Whose::Unknown && !touched) {
+                    self.others.heard();
+                }
                 heard.piecemeal |= touched && !made;
             } else {
                 // The first attribute of whatever is in a table is the table's name.
@@ -156,13 +338,58 @@ mod tests {
     #[test]
     fn only_others_changes_of_our_tables_are_told() {
         let own = Own::default();
-        own.begin(7);
+        own.begin(7).made();
         let mut monitor = Ear { own, ..Ear::default() };
         assert!(!monitor.hear(&change("ours", 9), &["ours"]).other, "nothing is known of whose numbers these are");
         assert!(!monitor.hear(&change("ours", 7), &["ours"]).other, "our own");
         assert!(!monitor.hear(&change("theirs", 9), &["ours"]).other, "another table");
         assert!(monitor.hear(&change("ours", 9), &["ours"]).other);
         assert!(!monitor.hear(&change("theirs", 9), &["ours"]).other, "what was told is over");
+    }
+
+    #[test]
+    fn who_made_many_is_known_and_nobody_is_forgotten_for_it() {
+        let own = Own::default();
+        own.begin(8).made();
+        (0..1000).for_each(|_| own.begin(7).made());
+        let mut ear = Ear { own, ..Ear::default() };
+        for (pid, other) in [(7, false), (8, false), (9, true)] {
+            assert_eq!(ear.hear(&change("ours", pid), &["ours"]).other, other, "{pid}");
+        }
+        (1000..1000 + u32::try_from(REMEMBERED).expect("few")).for_each(|pid| ear.own.begin(pid).nothing());
+        assert!(ear.hear(&change("ours", 8), &["ours"]).other, "at the bound the first is forgotten");
+    }
+
+    #[test]
+    fn what_was_lost_is_told_apart_by_how_many_there_were() {
+        let own = Own::default();
+        own.begin(7).made();
+        let mut ear = Ear { own: own.clone(), ..Ear::default() };
+        let made = |own: &Own| own.made().expect("none is under way");
+        assert!(ear.others.reckon(100, made(&own)), "nothing was known");
+        // Three of ours were lost.
+        (0..3).for_each(|_| own.begin(7).made());
+        own.begin(7).nothing();
+        assert!(!ear.others.reckon(103, made(&own)));
+        // One of ours, and one of somebody's.
+        own.begin(7).made();
+        assert!(ear.others.reckon(105, made(&own)));
+        assert!(!ear.others.reckon(105, made(&own)), "that is over");
+        // What was heard was not lost: another table, our own, and ours by somebody.
+        ear.hear(&change("theirs", 9), &["ours"]);
+        ear.hear(&change("ours", 7), &["ours"]);
+        assert!(ear.hear(&change("ours", 9), &["ours"]).other);
+        own.begin(7).made();
+        assert!(!ear.others.reckon(108, made(&own)));
+        // Of one it is not known what became of it; the kernel's numbers begin anew behind the last.
+        drop(own.begin(7).unknown());
+        assert!(ear.others.reckon(108, made(&own)));
+        let turn = own.begin(7);
+        assert_eq!(own.made(), None, "one is under way");
+        turn.made();
+        ear.others.reckon(u32::MAX, made(&own));
+        own.begin(7).made();
+        assert!(!ear.others.reckon(0, made(&own)));
     }
 
     /// A transaction of these messages of a table.

@@ -175,12 +175,12 @@ impl Socket {
     }
 }
 
-/// A socket for what the kernel tells the members of one group; never blocks.
-pub fn listen(group: u32) -> io::Result<OwnedFd> {
+/// A socket for what the kernel tells the members of one group, of which so many bytes may wait; never blocks.
+pub fn listen(group: u32, bytes: usize) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let fd = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(NETFILTER))?;
     // Without the privilege the buffer stays as it is, and more may be missed.
-    let _ = set_socket_recv_buffer_size_force(&fd, 32 << 20);
+    let _ = set_socket_recv_buffer_size_force(&fd, bytes);
     bind(&fd, &SocketAddrNetlink::new(0, 1 << (group - 1)))?;
     Ok(fd)
 }

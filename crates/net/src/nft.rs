@@ -85,9 +85,8 @@ impl Nft {
             .stderr(Stdio::piped())
             .kill_on_drop(true)
             .spawn()?;
-        if let Some(pid) = child.id() {
-            self.own.begin(pid);
-        }
+        let changes = args.first() == Some(&"-f");
+        let turn = child.id().filter(|_| changes).map(|pid| self.own.begin(pid).unknown());
         let stdin = child.stdin.take();
         let run = async move {
             if let Some(mut stdin) = stdin {
@@ -97,7 +96,11 @@ impl Nft {
             child.wait_with_output().await
         };
         let output = self.clock.timeout(limit, run).await.map_err(|_| Error::TimedOut(limit))??;
-        judge(&output)?;
+        let judged = judge(&output);
+        if let Some(turn) = turn {
+            if judged.is_ok() { turn.made() } else { turn.nothing() }
+        }
+        judged?;
         Ok(output.stdout)
     }
 }

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::io;
 
 use crate::monitor::Own;
-use crate::netlink::{ACKNOWLEDGE, Message, Socket, answers, messages, put, put_nested, request, sequenced};
+use crate::netlink::{ACKNOWLEDGE, Message, Socket, answers, attribute, messages, put, put_nested, request, sequenced};
 use crate::ruleset::{Family, Step, Transaction};
 use values::Layout;
 
@@ -24,6 +24,8 @@ const CREATE: u16 = 0x400;
 const APPEND: u16 = 0x800;
 /// Messages.
 const GET_TABLE: u8 = 1;
+const GENERATION: u8 = 15;
+const GET_GENERATION: u8 = 16;
 const NEW_CHAIN: u8 = 3;
 const DELETE_CHAIN: u8 = 5;
 const NEW_RULE: u8 = 6;
@@ -124,6 +126,27 @@ pub fn has_table(family: Family, table: &str) -> io::Result<bool> {
     Err(io::ErrorKind::UnexpectedEof.into())
 }
 
+/// The number of the last transaction that the kernel has made, whoever asked for it.
+///
+/// # Errors
+/// When the kernel does not tell.
+pub fn generation() -> io::Result<u32> {
+    let socket = Socket::open()?;
+    socket.send(&request(SUBSYSTEM, GET_GENERATION, 0, 0, &[]))?;
+    let mut buffer = vec![0; 1 << 12];
+    for message in messages(socket.receive(&mut buffer)?) {
+        match message {
+            Message::Body { subsystem: SUBSYSTEM, number: GENERATION, attributes } => {
+                let id = attribute(attributes, 1).and_then(|id| id.try_into().ok());
+                return id.map(u32::from_be_bytes).ok_or_else(|| io::ErrorKind::InvalidData.into());
+            }
+            Message::Answer(error) if error != 0 => return Err(io::Error::from_raw_os_error(-error)),
+            _ => {}
+        }
+    }
+    Err(io::ErrorKind::UnexpectedEof.into())
+}
+
 struct Writer {
     bytes: Vec<u8>,
     steps: Vec<At>,
@@ -192,7 +215,12 @@ impl Writer {
                 put(&mut out, 4, &layout.key_type()?.to_be_bytes());
                 put(&mut out, 5, &layout.key_length().to_be_bytes());
                 put(&mut out, 10, &self.sets.to_be_bytes());
-                put(&mut out, 13, if layout.is_joined() { JOINED } else { ORDERED });
+                let shown = match declaration.strip_prefix("typeof ") {
+                    Some(of_what) => values::shown(of_what.split(';').next()?)?,
+                    None if layout.is_joined() => JOINED.to_vec(),
+                    None => ORDERED.to_vec(),
+                };
+                put(&mut out, 13, &shown);
                 self.message(of, NEW_SET, CREATE, &out);
             }
             Step::AddChain { name: chain, hook } if hook.is_empty() => {
@@ -341,16 +369,20 @@ impl Batch {
         }
         socket.reserve(self.bytes.len())?;
         // The kernel names the thread.
-        own.begin(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs());
+        let turn = own.begin(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()).unknown();
         socket.send(&self.bytes)?;
         let mut buffer = vec![0; 1 << 16];
         loop {
             for (sequence, error) in answers(socket.receive(&mut buffer)?) {
                 let step = sequence.checked_sub(1).and_then(|at| self.steps.get(at as usize));
                 match (error, step) {
-                    (0, _) if sequence == last => return Ok(Ok(())),
+                    (0, _) if sequence == last => {
+                        turn.made();
+                        return Ok(Ok(()));
+                    }
                     (0, _) => {}
                     (error, Some(step)) => {
+                        turn.nothing();
                         return Ok(Err(Refused { step: *step, error: io::Error::from_raw_os_error(-error) }));
                     }
                     // Nothing of it was refused by itself: it was the whole.

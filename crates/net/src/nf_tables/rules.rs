@@ -129,6 +129,20 @@ impl Compiler {
         });
     }
 
+    /// The same number each time: what a counter that begins there and has one step says.
+    fn constant(&mut self, number: u32, register: u32) {
+        self.add("numgen", &[(1, register), (2, 1), (3, 0), (4, number)], |_| {});
+    }
+
+    /// `. numgen inc mod 1 offset 7` behind an address of a packet: a client and a number.
+    fn client<'t>(&mut self, text: &'t str, offset: u32) -> Option<&'t str> {
+        let (number, rest) = word(text.strip_prefix(". numgen inc mod 1 offset ")?);
+        let number = number.parse().ok()?;
+        self.payload(1, offset, self.address().0, FIRST);
+        self.constant(number, self.behind_address());
+        Some(rest)
+    }
+
     fn random(&mut self, of: u32, register: u32) {
         self.add("numgen", &[(1, register), (2, of), (3, 1), (4, 0)], |_| {});
     }
@@ -247,6 +261,12 @@ impl Compiler {
             self.lookup(set, None);
             return Some(rest);
         }
+        if rest.starts_with(". numgen ") && side == "saddr" {
+            let rest = self.client(rest, offset)?;
+            let (set, rest) = word(rest.strip_prefix('@')?);
+            self.lookup(set, None);
+            return Some(rest);
+        }
         let (how, rest) = negated(rest);
         let (value, rest) = word(rest);
         if let Some(set) = value.strip_prefix('@') {
@@ -303,14 +323,14 @@ impl Compiler {
         Some(rest)
     }
 
-    /// `@set { ip saddr timeout 10s }`
+    /// `@set { ip saddr . numgen inc mod 1 offset 7 timeout 10s }`
     fn update<'t>(&mut self, text: &'t str) -> Option<&'t str> {
         let (set, rest) = word(text.strip_prefix('@')?);
-        let seconds = rest.strip_prefix(&format!("{{ {} saddr timeout ", self.family.as_str()))?;
+        let client = rest.strip_prefix(&format!("{{ {} saddr ", self.family.as_str()))?;
+        let (_, source, _) = self.address();
+        let seconds = self.client(client, source)?.strip_prefix("timeout ")?;
         let (seconds, rest) = seconds.split_once("s }")?;
         let milliseconds = seconds.parse::<u64>().ok()?.checked_mul(1000)?;
-        let (length, source, _) = self.address();
-        self.payload(1, source, length, FIRST);
         self.add("dynset", &[(4, FIRST), (3, 1)], |out| {
             put(out, 6, &milliseconds.to_be_bytes());
             put(out, 1, &super::name(set));

@@ -1,7 +1,6 @@
 //! What can be said, and that it is said in messages that the kernel can tell apart.
 
 use super::*;
-use crate::netlink::attribute;
 
 fn change(steps: Vec<Step>) -> Transaction {
     Transaction { family: Family::Ip, table: "t".into(), steps }
@@ -23,9 +22,9 @@ fn rules_of_services_can_be_said_and_others_are_left_to_nft() {
         "ip saddr 10.244.0.0/16 meta l4proto tcp dnat ip addr . port to tcp dport . numgen random mod 2 map @m",
         "fib saddr type local meta l4proto tcp dnat ip addr . port to ip daddr . tcp dport . numgen random mod 1 map @m",
         "meta l4proto tcp dnat ip addr . port to ip daddr . tcp dport . numgen random mod 3 map @m",
-        "ip saddr @affinity-x goto endpoint-x",
+        "ip saddr . numgen inc mod 1 offset 7 @affinity-x goto endpoint-x",
         "numgen random mod 3 0 goto endpoint-x",
-        "update @affinity-x { ip saddr timeout 10800s }",
+        "update @affinity-x { ip saddr . numgen inc mod 1 offset 7 timeout 10800s }",
         "fib saddr type local goto service-x",
         "drop",
         // Of NetworkPolicies.
@@ -48,7 +47,10 @@ fn rules_of_services_can_be_said_and_others_are_left_to_nft() {
         "meta l4proto tcp dnat ip to [fd00::1]:80",
         "meta l4proto tcp dnat ip to 10.0.0.1",
         "meta l4proto udp dnat ip addr . port to numgen random mod 2 map { 0 : 10.0.0.1 . 80, 1 : 10.0.0.2 . 80 }",
-        "update @x { ip saddr timeout many }",
+        "update @x { ip saddr timeout 10s }",
+        "update @x { ip saddr . numgen inc mod 1 offset 7 timeout many }",
+        "ip saddr . numgen inc mod 2 offset 7 @x drop",
+        "ip daddr . numgen inc mod 1 offset 7 @x drop",
         "drop it",
         "counter",
         "tcp sport 80 accept",

@@ -33,8 +33,8 @@ pub(super) enum Part {
 impl Part {
     fn parse(word: &str) -> Option<Self> {
         Some(match word {
-            "ipv4_addr" | "ip daddr" => Self::V4,
-            "ipv6_addr" | "ip6 daddr" => Self::V6,
+            "ipv4_addr" | "ip daddr" | "ip saddr" => Self::V4,
+            "ipv6_addr" | "ip6 daddr" | "ip6 saddr" => Self::V6,
             "inet_proto" | "meta l4proto" => Self::Protocol,
             "inet_service" | "tcp dport" | "udp dport" | "sctp dport" => Self::Port,
             _ if word.starts_with("numgen ") => Self::Number,
@@ -71,6 +71,30 @@ impl Part {
             Self::Port => 13,
         }
     }
+}
+
+/// How `nft` is to show the keys of a set of clients and numbers: it knows no type of numbers, and is told by what
+/// expressions they come about instead. Each of these attributes is a type, a length and so many bytes.
+pub(super) fn shown(key: &str) -> Option<Vec<u8>> {
+    const EXPRESSION: u8 = 0;
+    const INSIDE: u8 = 1;
+    let (ip, source) = match key {
+        "ip saddr . numgen inc mod 2" => (12_u32, 11_u32),
+        "ip6 saddr . numgen inc mod 2" => (13, 8),
+        _ => return None,
+    };
+    let attribute = |kind: u8, value: &[u8]| {
+        let length = u8::try_from(value.len()).unwrap_or(u8::MAX);
+        [&[kind, length], value].concat()
+    };
+    let number = |kind: u8, value: u32| attribute(kind, &value.to_ne_bytes());
+    let expression = |what: u32, inside: &[u8]| [number(EXPRESSION, what), attribute(INSIDE, inside)].concat();
+    // A part of a packet: of which protocol, and which one there.
+    let address = expression(7, &[number(0, ip), number(1, source)].concat());
+    // A counter: one after the other, how many, beginning where.
+    let counter = expression(23, &[number(0, 0), number(1, 2), number(2, 0)].concat());
+    let joined = expression(13, &[attribute(0, &address), attribute(1, &counter)].concat());
+    Some([number(0, 0), attribute(3, &joined)].concat())
 }
 
 /// The number of a transport protocol.

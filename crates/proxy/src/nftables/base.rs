@@ -49,8 +49,8 @@ pub(super) fn set(name: &str, family: Family) -> Set {
         }
         _ => match shared::declaration(name, family) {
             Some(declaration) => ("map", declaration),
-            // Who came from where, for as long as each entry says.
-            None => ("set", format!("type {address}; flags dynamic,timeout")),
+            // Who has which endpoint, for as long as each entry says.
+            None => ("set", format!("typeof {} saddr . numgen inc mod 2; flags dynamic,timeout", family.as_str())),
         },
     };
     Set { keyword, declaration, elements: Default::default() }

@@ -12,10 +12,14 @@
 //!
 //!  external-…   mark for masquerade, or for the policy Local: pods and this node → service-…
 //!               goto service-… or local-…
-//!  service-…    goto endpoint-… of the one the client had, or of any
-//!  endpoint-…   update @affinity-…, dnat
+//!  service-…    to the endpoint that the client has in @affinity-…, or to any, which is put there
 //! ```
+//!
+//! Upstream has a chain and a set for each endpoint. The kernel finds sets by going through all of them: with
+//! twenty thousand a load takes it most of a minute. Here all endpoints of a Service port share one set, of
+//! clients and endpoints' numbers; a number that is always the same is what `numgen` gives with a modulus of one.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -23,8 +27,8 @@ use net::ruleset::{Chain, Family, Set};
 
 use super::base::{local_pods, set};
 use super::names::{
-    self, CLUSTER_IPS, FIREWALL_IPS, HAIRPIN, NO_ENDPOINT_NODEPORTS, NO_ENDPOINT_SERVICES, REJECT, SERVICE_IPS,
-    SERVICE_NODEPORTS,
+    self, AFFINITY, CLUSTER_IPS, FIREWALL_IPS, HAIRPIN, NO_ENDPOINT_NODEPORTS, NO_ENDPOINT_SERVICES, REJECT,
+    SERVICE_IPS, SERVICE_NODEPORTS,
 };
 use super::shared::{Balanced, Way};
 use crate::model::{Policy, PortName, ServicePort, Settings, Target};
@@ -73,10 +77,25 @@ fn verdict(target: Target) -> String {
     }
 }
 
-/// Renders one port.
-pub(super) fn render(name: &PortName, port: &ServicePort, settings: &Settings, family: Family) -> Piece {
+/// The order in which endpoints came, given that of before: a client that has been sent to two, because the first was
+/// away for a while, stays with the second.
+pub(super) fn arrived(before: &[SocketAddr], port: &ServicePort) -> Vec<SocketAddr> {
+    let all = port.endpoints.all();
+    let known: BTreeSet<&SocketAddr> = before.iter().collect();
+    let stayed = before.iter().filter(|endpoint| all.contains(endpoint));
+    stayed.chain(all.iter().filter(|endpoint| !known.contains(endpoint))).copied().collect()
+}
+
+/// Renders one port. `arrived` is the order in which its endpoints came, where clients stay with them.
+pub(super) fn render(
+    name: &PortName,
+    port: &ServicePort,
+    arrived: &[SocketAddr],
+    settings: &Settings,
+    family: Family,
+) -> Piece {
     let tail = names::of_port(name);
-    let mut context = Context { name, port, settings, family, tail, out: Piece::default() };
+    let mut context = Context { name, port, arrived, settings, family, tail, out: Piece::default() };
     context.balance();
     context.expose();
     context.firewall();
@@ -87,6 +106,7 @@ pub(super) fn render(name: &PortName, port: &ServicePort, settings: &Settings, f
 struct Context<'a> {
     name: &'a PortName,
     port: &'a ServicePort,
+    arrived: &'a [SocketAddr],
     settings: &'a Settings,
     family: Family,
     tail: String,
@@ -128,7 +148,7 @@ impl Context<'_> {
             Target::Endpoints(policy, _) => Some(policy),
             Target::Drop | Target::Reject => None,
         };
-        // Clients that stay with an endpoint need chains and sets of their own.
+        // Where clients stay with an endpoint there are chains and a set of the Service port's own.
         for (policy, chosen) in endpoints.chosen().filter(|_| port.affinity.is_some()) {
             let mut rules = Vec::new();
             if internal == Some(policy) {
@@ -160,9 +180,16 @@ impl Context<'_> {
                 self.element(NO_ENDPOINT_SERVICES, own, verdict(refused), Rank::ClusterIp);
             }
         }
-        if port.affinity.is_some() {
-            self.stick();
+        if port.affinity.is_some() && endpoints.chosen().next().is_some() {
+            let affinity = self.affinity();
+            let declared = set(&affinity, self.family);
+            self.out.sets.push((affinity, declared));
         }
+    }
+
+    /// The set of who has which endpoint.
+    fn affinity(&self) -> String {
+        format!("{AFFINITY}{}", self.tail)
     }
 
     fn mark(&self) -> String {
@@ -175,30 +202,30 @@ impl Context<'_> {
 
     /// The rules that pick one of the endpoints: the one the client had, or each with the same chance.
     fn pick(&self, endpoints: &[SocketAddr]) -> Vec<String> {
-        let (ip, count) = (self.family.as_str(), endpoints.len());
-        let tails: Vec<String> = endpoints.iter().map(|e| names::of_endpoint(self.name, e)).collect();
-        let had = tails.iter().map(|t| format!("{ip} saddr @affinity-{t} goto endpoint-{t}"));
-        let mut rules: Vec<String> = had.collect();
-        // One after the other: a map would be one more set of the Service's own.
-        rules.extend(tails.iter().enumerate().map(|(i, tail)| match count - i {
-            1 => format!("goto endpoint-{tail}"),
-            left => format!("numgen random mod {left} 0 goto endpoint-{tail}"),
-        }));
-        rules
-    }
-
-    /// A chain and a set for each endpoint: who was there before.
-    fn stick(&mut self) {
         let (ip, seconds) = (self.family.as_str(), self.port.affinity.unwrap_or_default());
-        for endpoint in self.port.endpoints.all() {
-            let tail = names::of_endpoint(self.name, &endpoint);
-            let remember = format!("update @affinity-{tail} {{ {ip} saddr timeout {seconds}s }}");
-            let rules = vec![remember, self.dnat(&endpoint)];
-            self.chain(format!("endpoint-{tail}"), rules);
-            let affinity = format!("affinity-{tail}");
-            let declared = set(&affinity, self.family);
-            self.out.sets.push((affinity, declared));
+        let (set, chosen) = (self.affinity(), endpoints.iter().collect::<BTreeSet<_>>());
+        let client = |e: &SocketAddr| {
+            let number = names::number(self.name, e);
+            format!("{ip} saddr . numgen inc mod 1 offset {number}")
+        };
+        let to = |e: &SocketAddr| {
+            let client = client(e);
+            format!("update @{set} {{ {client} timeout {seconds}s }} {}", self.dnat(e))
+        };
+        let had = self.arrived.iter().filter(|e| chosen.contains(e));
+        let mut rules: Vec<String> = had.map(|e| format!("{} @{set} {}", client(e), to(e))).collect();
+        // One after the other: a map would be one more set of the Service's own. Of a set that is full the kernel
+        // takes a rule as one that does not match; then it is any, each time.
+        for takes_note in [true, false] {
+            rules.extend(endpoints.iter().enumerate().map(|(i, e)| {
+                let to = if takes_note { to(e) } else { self.dnat(e) };
+                match endpoints.len() - i {
+                    1 => to,
+                    left => format!("numgen random mod {left} 0 {to}"),
+                }
+            }));
         }
+        rules
     }
 
     /// What leads from outside to the endpoints.

@@ -10,6 +10,7 @@
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use client::Key;
@@ -39,13 +40,23 @@ pub struct Table {
     claims: BTreeMap<Element, Claims>,
     /// How many elements lead to each shared chain.
     users: BTreeMap<Kind, usize>,
+    /// In which order the endpoints came that clients stay with.
+    arrived: BTreeMap<PortName, Vec<SocketAddr>>,
 }
 
 impl Table {
     /// A table without Services.
     pub fn new(family: Family, settings: Settings) -> Self {
         let base = base::render(&settings, family);
-        Self { family, settings, base, services: BTreeMap::new(), claims: BTreeMap::new(), users: BTreeMap::new() }
+        Self {
+            family,
+            settings,
+            base,
+            services: BTreeMap::new(),
+            claims: BTreeMap::new(),
+            users: BTreeMap::new(),
+            arrived: BTreeMap::new(),
+        }
     }
 
     /// A table with these.
@@ -70,11 +81,7 @@ impl Table {
     pub fn whole(&self) -> Ruleset {
         let mut out = self.base.clone();
         for rules in self.services.values() {
-            for (name, port) in rules.of(self.family) {
-                let piece = port::render(name, port, &self.settings, self.family);
-                out.chains.extend(piece.chains);
-                out.sets.extend(piece.sets);
-            }
+            self.put(Some(&**rules), &mut out);
         }
         for element in self.claims.keys() {
             self.show(element, &mut out);
@@ -83,6 +90,31 @@ impl Table {
             self.share(*kind, &mut out);
         }
         out
+    }
+
+    /// Takes in which endpoints, of those that clients stay with, a Service has by now.
+    fn arrive(&mut self, before: Option<&ServiceRules>, after: Option<&ServiceRules>) {
+        let before = before.map_or(&[][..], |rules| rules.of(self.family));
+        let after = after.map_or(&[][..], |rules| rules.of(self.family));
+        let known = before.iter().filter_map(|(name, _)| self.arrived.remove_entry(name));
+        let known: BTreeMap<PortName, Vec<SocketAddr>> = known.collect();
+        for (name, port) in after.iter().filter(|(_, port)| port.affinity.is_some()) {
+            let arrived = port::arrived(known.get(name).map(Vec::as_slice).unwrap_or_default(), port);
+            self.arrived.insert(name.clone(), arrived);
+        }
+    }
+
+    /// Puts what a Service has by itself into a part; answers what it claims of what is shared.
+    fn put(&self, rules: Option<&ServiceRules>, part: &mut Ruleset) -> Vec<(PortName, port::Element)> {
+        let mut claimed = Vec::new();
+        for (name, port) in rules.map_or(&[][..], |rules| rules.of(self.family)) {
+            let arrived = self.arrived.get(name).map(Vec::as_slice).unwrap_or_default();
+            let piece = port::render(name, port, arrived, &self.settings, self.family);
+            part.chains.extend(piece.chains);
+            part.sets.extend(piece.sets);
+            claimed.extend(piece.elements.into_iter().map(|element| (name.clone(), element)));
+        }
+        claimed
     }
 
     /// What undoes `changes` when they are not made after all.
@@ -100,15 +132,10 @@ impl Table {
                 Some(rules) if !rules.of(self.family).is_empty() => self.services.insert(key.clone(), rules.clone()),
                 _ => self.services.remove(key),
             };
-            let sides = [(before.as_ref(), &mut old, &mut gone), (self.services.get(key), &mut new, &mut come)];
-            for (rules, part, claimed) in sides {
-                for (name, port) in rules.map_or(&[][..], |r| r.of(self.family)) {
-                    let piece = port::render(name, port, &self.settings, self.family);
-                    part.chains.extend(piece.chains);
-                    part.sets.extend(piece.sets);
-                    claimed.extend(piece.elements.into_iter().map(|e| (name.clone(), e)));
-                }
-            }
+            let after = self.services.get(key).cloned();
+            gone.extend(self.put(before.as_deref(), &mut old));
+            self.arrive(before.as_deref(), after.as_deref());
+            come.extend(self.put(after.as_deref(), &mut new));
         }
         let touched: BTreeSet<Element> =
             gone.iter().chain(&come).map(|(_, element)| (element.set, element.key.clone())).collect();

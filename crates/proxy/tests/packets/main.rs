@@ -242,6 +242,13 @@ fn affinity(node: &mut Node) {
     // The endpoint it had goes; the client gets another and stays there.
     node.set(&[exposed(json!({"sessionAffinity": "ClientIP"}), on("p3"))]);
     assert_eq!(who("p1", VIP, 5), ["p3"]);
+    // When the first is back, it stays with the second. (In iptables mode it may go back, as upstream's.)
+    if node.mode() == Mode::Nftables.as_str() {
+        for endpoints in [all(), on("p3"), all()] {
+            node.set(&[exposed(json!({"sessionAffinity": "ClientIP"}), endpoints)]);
+            assert_eq!(who("p1", VIP, 20), ["p3"]);
+        }
+    }
 }
 
 fn affinity_ends(node: &mut Node) {

@@ -136,14 +136,14 @@ async fn what_is_refused_is_found_and_left_out() {
 #[tokio::test]
 async fn a_service_with_too_many_clients_to_remember_is_refused_alone() {
     let (kernel, mut applied) = applied();
-    let ports: Vec<_> = (1..=1001).map(|port| json!({"name": format!("p{port}"), "port": port})).collect();
+    let ports: Vec<_> = (1..=401).map(|port| json!({"name": format!("p{port}"), "port": port})).collect();
     let spec = json!({"clusterIP": "10.96.0.1", "ports": ports, "sessionAffinity": "ClientIP"});
-    let endpoints = json!([{"addresses": ["10.244.0.2"]}, {"addresses": ["10.244.0.3"]}]);
+    let endpoints: Vec<_> = (0..50).map(|i| json!({"addresses": [format!("10.244.0.{i}")]})).collect();
     let slice = json!({"endpoints": endpoints, "ports": ports});
     let big: Change = (Key::new("default", "big"), Some(cases::rules("big", spec, json!({}), slice)));
     let all = [big, service("a", 2, json!({"sessionAffinity": "ClientIP"}))];
     let refused = applied.load(&cases::settings(), &model(&all)).await.expect("loaded");
-    assert_eq!(refused.values().collect::<Vec<_>>(), ["2002 endpoints with session affinity, of 2000 at most"]);
+    assert_eq!(refused.values().collect::<Vec<_>>(), ["20050 endpoints with session affinity, of 20000 at most"]);
     let refused = applied.change(&cases::settings(), &model(&all), &all).await.expect("taken");
     assert_eq!(refused.keys().map(|key| key.name.as_str()).collect::<Vec<_>>(), ["big"]);
     let texts = kernel.take().concat();
@@ -157,11 +157,11 @@ async fn clients_stay_with_their_endpoints_across_a_load() {
     let table = Table::with(Family::Ip, cases::settings(), all.iter().cloned()).whole();
     let set = table.sets.keys().find(|n| n.starts_with("affinity-")).expect("there is one").clone();
     *kernel.sets.lock().expect("not poisoned") = json!({"nftables": [{"set": {"family": "ip", "name": set,
-        "table": "kube-proxy", "elem": [{"elem": {"val": "192.0.2.1", "timeout": 10800, "expires": 77}}]}}]})
+        "table": "kube-proxy", "elem": [{"elem": {"val": {"concat": ["192.0.2.1", 7]}, "timeout": 10800, "expires": 77}}]}}]})
     .to_string();
     applied.load(&cases::settings(), &model(&all)).await.expect("loaded");
     let texts = kernel.take();
-    assert!(texts[0].contains(&format!("{set} {{ 192.0.2.1 timeout 10800s expires 77s }}")), "{texts:?}");
+    assert!(texts[0].contains(&format!("{set} {{ 192.0.2.1 . 7 timeout 10800s expires 77s }}")), "{texts:?}");
 }
 
 #[tokio::test]
@@ -171,7 +171,7 @@ async fn what_clients_had_holds_up_no_load() {
     let table = Table::with(Family::Ip, cases::settings(), all.iter().cloned()).whole();
     let set = table.sets.keys().find(|n| n.starts_with("affinity-")).expect("there is one").clone();
     *kernel.sets.lock().expect("not poisoned") = json!({"nftables": [{"set": {"family": "ip", "name": set,
-        "table": "kube-proxy", "elem": [{"elem": {"val": "192.0.2.1", "timeout": 10800, "expires": 77}}]}}]})
+        "table": "kube-proxy", "elem": [{"elem": {"val": {"concat": ["192.0.2.1", 7]}, "timeout": 10800, "expires": 77}}]}}]})
     .to_string();
     *kernel.hated.lock().expect("not poisoned") = ["timeout 10800s expires".to_owned()].into();
     assert!(applied.load(&cases::settings(), &model(&all)).await.expect("loaded").is_empty());

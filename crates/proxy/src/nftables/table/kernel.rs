@@ -88,7 +88,9 @@ fn any_history_is_taken_and_ends_as_a_fresh_load() {
         let mut texts = vec![table.whole().load()];
         texts.extend(history.iter().map(|step| table.change(step).text()));
         let services = table.services().iter().map(|(key, rules)| (key.clone(), Some(rules.clone())));
-        let fresh = Table::with(family, settings, services).whole().load();
+        let mut fresh = Table::with(family, settings, services);
+        fresh.arrived.clone_from(&table.arrived);
+        let fresh = fresh.whole().load();
         // A fresh load over what is there is a restart.
         let mut restarted = texts.clone();
         restarted.push(fresh.clone());
