@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use crate::netlink::{ACKNOWLEDGE, DUMP, Message, Socket, attribute, messages, put, request};
+use crate::netlink::{ACKNOWLEDGE, DUMP, Message, Socket, attribute, messages, put, put_nested, request};
 use crate::ruleset::Family;
 
 const SUBSYSTEM: u8 = 1;
@@ -21,6 +21,18 @@ const REPLY: u16 = 2;
 const PROTOCOL: u16 = 4;
 const ID: u16 = 12;
 const ZONE: u16 = 18;
+const FILTER: u16 = 25;
+/// Attributes of a filter: which parts of what it says of either direction count.
+const ORIGINAL_PARTS: u16 = 1;
+const REPLY_PARTS: u16 = 2;
+/// Parts: the address it comes from, and the protocol.
+const SOURCE_ADDRESS: u32 = 1;
+const PROTOCOL_NUMBER: u32 = 1 << 3;
+/// Up to so many addresses are asked for one by one: the kernel goes through its whole table each time, which costs less
+/// than to tell of all that is in it.
+const ONE_BY_ONE: usize = 16;
+/// So many connections are removed by one call at most; who is answered with so many calls again.
+pub const AT_ONCE: usize = 10_000;
 /// The bit of an attribute's type that says it holds attributes.
 const NESTED: u16 = 0x8000;
 /// The states of a TCP connection that neither end has begun to end: asked for, answered, established.
@@ -51,7 +63,7 @@ pub type Judge = Box<dyn Fn(&Entry) -> bool + Send>;
 /// Where connections are looked at and removed.
 #[async_trait::async_trait]
 pub trait Connections: Send + Sync + 'static {
-    /// Removes the UDP connections of one family that `is_stale` names; answers how many.
+    /// Removes the UDP connections of one family that `is_stale` names, [`AT_ONCE`] at most; answers how many.
     async fn remove_udp(&self, family: Family, is_stale: Judge) -> io::Result<usize>;
 
     /// Those of `endpoints`, of any family, that answer TCP connections which neither end has begun to end.
@@ -82,9 +94,35 @@ fn number(family: Family) -> u8 {
 
 const BUFFER: usize = 1 << 18;
 
-/// Asks for every connection of one family.
-fn each(socket: &Socket, family: Family, buffer: &mut [u8], mut tell: impl FnMut(&[u8])) -> io::Result<()> {
-    socket.send(&request(SUBSYSTEM, GET, DUMP, number(family), &[]))?;
+/// Says which connections are asked for: those of one protocol, and where that is said, those that this address
+/// answers. Kernels before 5.8 tell of all.
+fn filter(protocol: u8, answers: Option<IpAddr>) -> Vec<u8> {
+    let mut out = Vec::new();
+    let (direction, kind, parts) = match answers {
+        None => (ORIGINAL, ORIGINAL_PARTS, PROTOCOL_NUMBER),
+        Some(_) => (REPLY, REPLY_PARTS, PROTOCOL_NUMBER | SOURCE_ADDRESS),
+    };
+    put_nested(&mut out, direction, |out| {
+        match answers {
+            Some(IpAddr::V4(ip)) => put_nested(out, 1, |out| put(out, 1, &ip.octets())),
+            Some(IpAddr::V6(ip)) => put_nested(out, 1, |out| put(out, 3, &ip.octets())),
+            None => {}
+        }
+        put_nested(out, 2, |out| put(out, 1, &[protocol]));
+    });
+    put_nested(&mut out, FILTER, |out| put(out, kind, &parts.to_ne_bytes()));
+    out
+}
+
+/// Asks for every connection of one family that a filter lets through, or more.
+fn each(
+    socket: &Socket,
+    family: Family,
+    filter: &[u8],
+    buffer: &mut [u8],
+    mut tell: impl FnMut(&[u8]),
+) -> io::Result<()> {
+    socket.send(&request(SUBSYSTEM, GET, DUMP, number(family), filter))?;
     loop {
         for message in messages(socket.receive(buffer)?) {
             match message {
@@ -105,9 +143,16 @@ fn each(socket: &Socket, family: Family, buffer: &mut [u8], mut tell: impl FnMut
 pub fn open_tcp(endpoints: &BTreeSet<SocketAddr>) -> io::Result<BTreeSet<SocketAddr>> {
     let (mut open, mut buffer) = (BTreeSet::new(), vec![0; BUFFER]);
     for (family, is_v4) in [(Family::Ip, true), (Family::Ip6, false)] {
-        if endpoints.iter().any(|endpoint| endpoint.is_ipv4() == is_v4) {
+        let ours = endpoints.iter().filter(|endpoint| endpoint.is_ipv4() == is_v4);
+        let ips: BTreeSet<IpAddr> = ours.map(SocketAddr::ip).collect();
+        let filters: Vec<Vec<u8>> = if ips.len() > ONE_BY_ONE {
+            vec![filter(TCP, None)]
+        } else {
+            ips.into_iter().map(|ip| filter(TCP, Some(ip))).collect()
+        };
+        for filter in filters {
             let socket = Socket::open()?;
-            each(&socket, family, &mut buffer, |attributes| {
+            each(&socket, family, &filter, &mut buffer, |attributes| {
                 open.extend(answers_openly(attributes).filter(|answers| endpoints.contains(answers)));
             })?;
         }
@@ -122,14 +167,19 @@ fn answers_openly(attributes: &[u8]) -> Option<SocketAddr> {
     state.first().is_some_and(|state| OPEN.contains(state)).then_some(answers)
 }
 
-/// Removes the UDP connections of one family that `is_stale` names, and waits for it; answers how many.
+/// Removes the UDP connections of one family that `is_stale` names, [`AT_ONCE`] at most, and waits for it; answers how
+/// many.
 ///
 /// # Errors
 /// When the kernel does not tell of connections, or keeps one.
 pub fn remove_udp(family: Family, is_stale: &dyn Fn(&Entry) -> bool) -> io::Result<usize> {
     let socket = Socket::open()?;
     let (mut stale, mut buffer) = (Vec::new(), vec![0; BUFFER]);
-    each(&socket, family, &mut buffer, |attributes| stale.extend(read(attributes).filter(is_stale)))?;
+    each(&socket, family, &filter(UDP, None), &mut buffer, |attributes| {
+        if stale.len() < AT_ONCE {
+            stale.extend(read(attributes).filter(is_stale));
+        }
+    })?;
     let mut removed = 0;
     for entry in &stale {
         socket.send(&request(SUBSYSTEM, DELETE, ACKNOWLEDGE, number(family), &entry.handle))?;
@@ -137,7 +187,9 @@ pub fn remove_udp(family: Family, is_stale: &dyn Fn(&Entry) -> bool) -> io::Resu
             match message {
                 Message::Answer(0) => removed += 1,
                 // It ended by itself meanwhile.
-                Message::Answer(error) if io::Error::from_raw_os_error(-error).kind() == io::ErrorKind::NotFound => {}
+                Message::Answer(error) if io::Error::from_raw_os_error(-error).kind() == io::ErrorKind::NotFound => {
+                    removed += 1;
+                }
                 Message::Answer(error) => return Err(io::Error::from_raw_os_error(-error)),
                 Message::Done | Message::Body { .. } => {}
             }

@@ -26,12 +26,20 @@ pub trait Iptables: Send + Sync + 'static {
 /// The kernel of the network namespace this process is in.
 pub struct Tools {
     clock: SharedClock,
+    /// What stands between `iptables` and what is to be done in the programs' names.
+    variant: &'static str,
 }
 
 impl Tools {
-    /// Uses the programs found in PATH.
+    /// Uses the programs found in PATH: those that the host has chosen.
     pub fn new(clock: SharedClock) -> Self {
-        Self { clock }
+        Self { clock, variant: "" }
+    }
+
+    /// Uses those that write to the kernel's older tables, whose time grows with the number of rules; that of the
+    /// others' grows with its square.
+    pub fn legacy(clock: SharedClock) -> Self {
+        Self { clock, variant: "legacy-" }
     }
 
     async fn run(&self, family: Family, tool: &str, args: &[&str], input: &str) -> Result<Vec<u8>, Error> {
@@ -39,8 +47,8 @@ impl Tools {
         let lines = u64::try_from(input.bytes().filter(|byte| *byte == b'\n').count()).unwrap_or(u64::MAX);
         let limit = Duration::from_secs(60 + lines / 500);
         let program = match family {
-            Family::Ip => format!("iptables-{tool}"),
-            Family::Ip6 => format!("ip6tables-{tool}"),
+            Family::Ip => format!("iptables-{}{tool}", self.variant),
+            Family::Ip6 => format!("ip6tables-{}{tool}", self.variant),
         };
         let mut child = Command::new(program)
             .args(args)

@@ -153,7 +153,12 @@ impl Kernel for Nft {
             Some(monitor) => monitor,
             empty => empty.insert(Monitor::start(self.own.clone())?),
         };
-        monitor.changed(tables).await
+        let heard = monitor.changed(tables).await;
+        // What has failed begins anew with the next call.
+        if heard.is_err() {
+            *held = None;
+        }
+        heard
     }
 }
 

@@ -147,7 +147,7 @@ mod tests {
     fn what_leads_to_endpoints_that_answer_stays_and_the_rest_goes() {
         let endpoints = json!([{"addresses": ["10.244.0.2"]},
             {"addresses": ["10.244.0.3"], "conditions": {"ready": false, "serving": true, "terminating": true}},
-            {"addresses": ["10.244.0.4"], "conditions": {"ready": false}}]);
+            {"addresses": ["10.244.0.4"], "conditions": {"ready": false, "serving": false}}]);
         let model = [(Key::new("d", "dns"), rules("UDP", 30053, endpoints))].into();
         let expected = Expected::of(&model, &Gone::default(), &settings(), Family::Ip);
         for (to, from, stale) in [

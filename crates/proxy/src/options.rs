@@ -87,6 +87,8 @@ pub struct Options {
     /// The kernel as iptables sees it, for that mode.
     pub tables: Arc<dyn Iptables>,
     pub connections: Arc<dyn Connections>,
+    /// Tells the addresses of this host.
+    pub addresses: crate::checks::Addresses,
     /// Where the proxy counts what it does.
     pub registry: Registry,
     /// What `/healthz` tells of it.

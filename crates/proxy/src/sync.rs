@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::types::core::v1 as core;
+use client::events::{Event as Told, Recorder, Reference, Source, Type};
 use client::waits::Publisher;
 use client::{Cached, Client, Key, Resource};
 use net::nft::Error;
@@ -32,7 +33,7 @@ use crate::health::DELETION_TAINT;
 use crate::iptables::apply::Restored;
 use crate::metrics::{Extent, Metrics};
 use crate::model::objects::{Node, ZONE};
-use crate::model::{HealthCheck, Here, Model, Settings};
+use crate::model::{Here, Model, ServiceRules, Settings};
 use crate::nftables::apply::Applied;
 use crate::nftables::table::Change;
 use crate::options::{Mode, Options};
@@ -45,8 +46,9 @@ use waiting::{NOT_YET, Waiting};
 const RETRY: Policy = Policy { initial: Duration::from_millis(200), max: Duration::from_secs(30) };
 /// How often the rules are looked at, as upstream does with iptables.
 const LOOK: Duration = Duration::from_secs(30);
-/// How long until a port for load balancers' checks that somebody has is tried again.
-const REOPEN: Duration = Duration::from_secs(10);
+/// The code of the Wait of a Service whose port for load balancers' checks is not open, and the reason of the event.
+const CHECK_CLOSED: &str = "HealthCheckPortNotOpen";
+const CHECK_FAILED: &str = "FailedToStartServiceHealthcheck";
 /// How often connections are looked at, of which there may be hundreds of thousands.
 const CLEAN: Duration = Duration::from_secs(1);
 /// After so long without a change by somebody else the next one is mended at once.
@@ -69,8 +71,9 @@ struct Sync {
     waiting: Waiting,
     leaving: Leaving,
     checks: Checks,
-    /// Ports of checks that could not be opened.
-    unopened: BTreeMap<Key, Option<HealthCheck>>,
+    recorder: Recorder,
+    /// Services whose port of checks could not be opened.
+    unopened: BTreeMap<Key, Reference>,
     wanted: Wanted,
     state: State,
     /// This node as it was when it last had addresses.
@@ -113,6 +116,8 @@ struct Plane {
     rules: Box<dyn Dataplane>,
     /// The kernel took nothing: how often in a row, and when to try again. Then everything is loaded.
     failed: Option<(u32, Instant)>,
+    /// What it said then.
+    said: String,
 }
 
 /// Once more, and later than the time before.
@@ -158,9 +163,12 @@ impl Sync {
             metrics: Metrics::new(&options.registry, options.mode),
         };
         let leaving = Leaving::start(client, &options, clock.clone(), stage);
-        let checks = Checks::new(options.health.clone(), clock.clone());
+        let checks = Checks::new(options.health.clone(), clock.clone(), options.addresses);
+        let source =
+            Source::Series { controller: "kube-proxy".into(), instance: format!("kube-proxy-{}", options.node_name) };
+        let recorder = Recorder::start(client.clone(), source, clock.clone(), rng, stage);
         let unopened = BTreeMap::new();
-        Self { caches, dirty, clock, options, waiting, leaving, checks, unopened, wanted, state, own: None }
+        Self { caches, dirty, clock, options, waiting, leaving, checks, recorder, unopened, wanted, state, own: None }
     }
 
     async fn run(&mut self) {
@@ -170,7 +178,7 @@ impl Sync {
         self.state.begin(&self.options, &self.wanted.settings);
         let (mut failures, mut drifts, mut drifted) = (0, 0, self.clock.now());
         let (started, mut triggers) = (self.clock.wall(), BTreeMap::new());
-        let mut takes_over = self.options.takes_over;
+        let (mut takes_over, mut deaf) = (self.options.takes_over, false);
         loop {
             let revisions = self.caches.revisions();
             triggers.extend(self.dirty.take_triggers());
@@ -183,7 +191,8 @@ impl Sync {
             if !self.state.pending.is_empty() {
                 self.options.health.queued();
             }
-            let unopened_due = (!self.unopened.is_empty()).then(|| self.clock.now() + REOPEN);
+            self.open_checks().await;
+            let unopened_due = self.checks.due();
             let Self { caches, dirty, clock, options, wanted, state, waiting, leaving, .. } = self;
             let applied = tokio::select! {
                 applied = state.apply(wanted, options, clock) => applied,
@@ -199,7 +208,7 @@ impl Sync {
                     {
                         tracing::warn!(%error, "the rules of the other mode cannot be removed");
                     }
-                    waiting.is_over(caches, &refused, dirty);
+                    waiting.is_over(caches, &refused, dirty, |key| state.lacks(wanted.model.get(key).map(|r| &**r)));
                     // Who may still be reached by one family has not left.
                     if state.planes.iter().all(|plane| plane.failed.is_none()) {
                         leaving.in_kernel(|key| !state.refused.contains_key(key));
@@ -214,7 +223,7 @@ impl Sync {
                     let due = [state.due(), unopened_due].into_iter().flatten().min();
                     // What woke `follow` is still to be done.
                     if dirty.is_empty() && state.pending.is_empty() {
-                        match next(dirty, clock, options, due).await {
+                        match next(dirty, clock, options, due, &mut deaf).await {
                             Event::Dirty | Event::Due => {}
                             Event::Look => state.look().await,
                             // What is to come is enough.
@@ -250,7 +259,8 @@ impl Sync {
             services.extend(self.caches.services.list().iter().map(|s| s.meta.key()));
         }
         let families = self.state.families();
-        let Self { caches, waiting, leaving, checks, unopened, wanted, state, .. } = self;
+        let Self { caches, waiting, leaving, checks, wanted, state, .. } = self;
+        checks.place(&wanted.settings.node_ports);
         for key in services {
             let leavers = caches.leavers(&key, &wanted.here);
             let rules = caches.rules(&key, &wanted.here);
@@ -260,11 +270,7 @@ impl Sync {
                 continue;
             }
             waiting.publish(caches, &key, NOT_YET);
-            // Another Service may be about to let go of the port.
-            match checks.set(&key, rules.health_check).await {
-                Ok(()) => drop(unopened.remove(&key)),
-                Err(_) => drop(unopened.insert(key.clone(), rules.health_check)),
-            }
+            checks.set(&key, rules.health_check);
             let rules = Some(Arc::new(rules)).filter(|r| !r.is_empty());
             let before = match &rules {
                 Some(rules) => wanted.model.insert(key.clone(), rules.clone()),
@@ -276,12 +282,33 @@ impl Sync {
             state.refused.remove(&key);
             state.pending.insert(key);
         }
-        for (key, check) in std::mem::take(unopened) {
-            if let Err(error) = checks.set(&key, check).await {
-                tracing::warn!(%key, error, "load balancers cannot ask whether this node has endpoints");
-                unopened.insert(key, check);
+    }
+
+    /// Opens ports of checks, and tells of those that cannot be opened.
+    async fn open_checks(&mut self) {
+        let Self { caches, waiting, checks, recorder, unopened, options, .. } = self;
+        for (key, port, why) in checks.try_closed().await {
+            tracing::warn!(%key, port, why, "load balancers cannot ask whether this node has endpoints");
+            let Some(service) = caches.services.get(&key) else { continue };
+            let reference = Reference::of(&waiting.resource, &service.meta);
+            let node = &options.node_name;
+            let message = format!("node {node} failed to start healthcheck \"{key}\" on port {port}: {why}");
+            recorder.record(Told::new(reference.clone(), Type::Warning, CHECK_FAILED, message).action("Listen"));
+            let text = format!("load balancers cannot ask whether this node has endpoints of it: {why}");
+            waiting.waits.publish(&reference, CHECK_CLOSED, format!("port {port}"), text);
+            if let Some(former) = unopened.insert(key, reference.clone())
+                && former.uid != reference.uid
+            {
+                waiting.waits.withdraw(&former, CHECK_CLOSED);
             }
         }
+        unopened.retain(|key, reference| {
+            let is_closed = checks.is_closed(key);
+            if !is_closed {
+                waiting.waits.withdraw(reference, CHECK_CLOSED);
+            }
+            is_closed
+        });
     }
 
     /// Reads the nodes again; true when other endpoints may be chosen now.
@@ -307,14 +334,18 @@ impl Sync {
 }
 
 /// Waits for the next reason to do something.
-async fn next(dirty: &Dirty, clock: &SharedClock, options: &Options, due: Option<Instant>) -> Event {
+async fn next(dirty: &Dirty, clock: &SharedClock, options: &Options, due: Option<Instant>, deaf: &mut bool) -> Event {
     let kernel = &options.kernel;
     let tables = [crate::nftables::TABLE, net::egress::TABLE];
     let drift = async {
         if let Err(error) = kernel.changed(&tables).await {
-            tracing::warn!(%error, "who else changes the rules is not heard of");
+            // Once is enough; it is tried with each pass.
+            if !std::mem::replace(deaf, true) {
+                tracing::warn!(%error, "who else changes the rules is not heard of");
+            }
             std::future::pending::<()>().await;
         }
+        *deaf = false;
     };
     let due = async {
         match due {
@@ -341,7 +372,7 @@ impl State {
                 Mode::Nftables => Box::new(Applied::new(kernel.clone(), *family)),
                 Mode::Iptables => Box::new(Restored::new(options.tables.clone(), *family)),
             };
-            Plane { rules, failed: None }
+            Plane { rules, failed: None, said: String::new() }
         };
         let known = self.families();
         let new: Vec<Family> = families.into_iter().filter(|family| !known.contains(family)).collect();
@@ -359,8 +390,15 @@ impl State {
         let refused = self.refused.values().map(|(_, at)| *at);
         let planes = self.planes.iter().filter_map(|plane| plane.failed);
         let failed = planes.chain(self.outside_failed).chain(self.clean_failed).map(|(_, at)| at);
-        let stale = self.cleaned.filter(|_| self.stale).map(|at| at + CLEAN);
+        let stale = self.cleaned.filter(|_| self.stale && self.clean_failed.is_none()).map(|at| at + CLEAN);
         refused.chain(failed).chain(self.reload).chain(stale).min()
+    }
+
+    /// What the kernel said of a family whose rules of such a Service it did not take; `None` where it has them all.
+    fn lacks(&self, rules: Option<&ServiceRules>) -> Option<&str> {
+        let rules = rules?;
+        let failed = self.planes.iter().filter(|plane| plane.failed.is_some());
+        failed.filter(|plane| !rules.of(plane.rules.family()).is_empty()).map(|plane| plane.said.as_str()).next()
     }
 
     /// Loads everything at the next pass.
@@ -400,7 +438,7 @@ impl State {
             self.pending.iter().map(|key| (key.clone(), wanted.model.get(key).cloned())).collect();
         // One family is no reason to leave the other behind: each waits for itself, and loads everything then.
         let (mut refused, mut failed, mut taken) = (Refused::new(), None, Vec::new());
-        for Plane { rules: plane, failed: waits } in &mut self.planes {
+        for Plane { rules: plane, failed: waits, said } in &mut self.planes {
             if waits.is_some_and(|(_, at)| at > now) {
                 continue;
             }
@@ -421,7 +459,7 @@ impl State {
                 }
                 Err(error) => {
                     plane.forget();
-                    *waits = again(*waits, clock.now());
+                    (*waits, *said) = (again(*waits, clock.now()), error.to_string());
                     tracing::warn!(?family, %error, "the kernel takes no service rules of this family");
                     failed = Some(error);
                 }
@@ -456,12 +494,16 @@ impl State {
     /// Ends connections that lead to where nobody answers any more.
     async fn clean(&mut self, wanted: &Wanted, options: &Options, families: &[Family], clock: &SharedClock) {
         let now = clock.now();
-        let is_early = self.cleaned.is_some_and(|at| now.since(at) < CLEAN);
-        if !self.stale || is_early || self.clean_failed.is_some_and(|(_, at)| at > now) {
+        // What failed has a time of its own.
+        let is_early = match self.clean_failed {
+            Some((_, at)) => at > now,
+            None => self.cleaned.is_some_and(|at| now.since(at) < CLEAN),
+        };
+        if !self.stale || is_early {
             return;
         }
         self.cleaned = Some(now);
-        let mut well = true;
+        let (mut well, mut is_done) = (true, true);
         for family in families.iter().copied() {
             let began = clock.now();
             let mut settings = wanted.settings.clone();
@@ -473,8 +515,9 @@ impl State {
             let is_stale = Box::new(move |entry: &net::conntrack::Entry| expected.is_stale(entry));
             match options.connections.remove_udp(family, is_stale).await {
                 Ok(count) => {
+                    is_done &= count < net::conntrack::AT_ONCE;
                     self.metrics.cleaned(family, clock.now().since(began), count);
-                    if !self.reconciled.contains(&family) {
+                    if is_done && !self.reconciled.contains(&family) {
                         self.reconciled.push(family);
                     }
                     if count > 0 {
@@ -488,7 +531,11 @@ impl State {
             }
         }
         if well {
-            (self.stale, self.gone, self.clean_failed) = (false, Gone::default(), None);
+            self.clean_failed = None;
+            // Of very many the rest has its turn later.
+            if is_done {
+                (self.stale, self.gone) = (false, Gone::default());
+            }
         } else {
             self.clean_failed = again(self.clean_failed, clock.now());
         }

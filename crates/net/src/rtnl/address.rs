@@ -77,6 +77,14 @@ impl Rtnl {
     }
 }
 
+/// Every address of the links of the network namespace that this thread is in.
+///
+/// # Errors
+/// When the kernel does not tell.
+pub fn own_addresses() -> io::Result<Vec<IpAddr>> {
+    Ok(Rtnl::open()?.addresses()?.into_iter().map(|address| address.net.addr()).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -335,6 +335,7 @@ impl Cluster {
             kernel: Arc::new(Nft::new(self.clock.clone())),
             tables: Arc::new(Tools::new(self.clock.clone())),
             connections: Arc::new(Conntrack),
+            addresses: net::rtnl::address::own_addresses,
             health: health.clone(),
             registry: self.server.metrics.registry.clone(),
         };

@@ -277,6 +277,7 @@ pub async fn run(args: KubeProxy, clock: SharedClock) -> Result<()> {
         kernel,
         tables,
         connections: Arc::new(Conntrack),
+        addresses: net::rtnl::address::own_addresses,
         registry: registry.clone(),
         health,
     };

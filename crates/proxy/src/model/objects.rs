@@ -189,7 +189,7 @@ fn first_address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Ip
 pub struct Conditions {
     /// Absent means ready.
     pub ready: Option<bool>,
-    /// Absent means as ready as `ready` says.
+    /// Absent means that it answers.
     pub serving: Option<bool>,
     pub terminating: Option<bool>,
 }
@@ -202,7 +202,7 @@ impl Conditions {
 
     /// Answers, whether it is about to end or not.
     pub fn is_serving(&self) -> bool {
-        self.serving.unwrap_or_else(|| self.is_ready())
+        self.serving != Some(false)
     }
 
     /// About to end.

@@ -45,11 +45,30 @@ pub(super) struct Balanced {
     pub near: Option<Arc<[SocketAddr]>>,
 }
 
+/// For how many endpoints there is a chain that so many can share: for more than four, the next multiple of a quarter
+/// of the power of two below, which is a quarter more at most. Who draws one that is not there draws again. Then most
+/// Services that gain or lose an endpoint stay with their chain: elements that say where to go on make the kernel look
+/// at the whole table.
+fn room(endpoints: usize) -> usize {
+    if endpoints <= EXACT {
+        return endpoints;
+    }
+    let below = endpoints.next_power_of_two() / 2;
+    endpoints.next_multiple_of((below / 4).max(2))
+}
+
+/// Up to so many endpoints have a chain of just as many.
+const EXACT: usize = 4;
+/// So often is drawn where there may be fewer: of five draws four at least find one, and of ten thousand connections
+/// less than one goes to the first endpoint for want of luck.
+const DRAWS: usize = 6;
+
 /// What names a shared chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Kind {
     protocol: Protocol,
     way: Way,
+    /// So many at most, and not [fewer](room) than four fifths of it.
     endpoints: usize,
     near: Option<usize>,
 }
@@ -107,8 +126,8 @@ type Element = (&'static str, String, String);
 impl Balanced {
     /// The chain that draws for it.
     pub fn kind(&self, protocol: Protocol) -> Kind {
-        let near = self.near.as_ref().map(|near| near.len());
-        Kind { protocol, way: self.way, endpoints: self.endpoints.len(), near }
+        let near = self.near.as_ref().map(|near| room(near.len()));
+        Kind { protocol, way: self.way, endpoints: room(self.endpoints.len()), near }
     }
 
     /// What is drawn: elements of maps, for the element of `service-ips` or `service-nodeports` with that key.
@@ -167,7 +186,10 @@ impl Kind {
             0 => Vec::new(),
             1 => vec![draw(1)],
             // Who comes here while the number changes may draw one that is gone; the first is there.
-            many => vec![draw(many), draw(1)],
+            many => {
+                let times = if many <= EXACT { 1 } else { DRAWS };
+                std::iter::repeat_n(draw(many), times).chain([draw(1)]).collect()
+            }
         }
     }
 
@@ -195,5 +217,36 @@ impl Kind {
         }
         rules.extend(anywhere);
         Chain { hook: String::new(), rules }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_room_for_all_and_little_more() {
+        for (endpoints, want) in [
+            (0, 0),
+            (1, 1),
+            (2, 2),
+            (3, 3),
+            (4, 4),
+            (5, 6),
+            (7, 8),
+            (8, 8),
+            (9, 10),
+            (17, 20),
+            (32, 32),
+            (33, 40),
+            (1000, 1024),
+        ] {
+            assert_eq!(room(endpoints), want, "{endpoints}");
+        }
+        for endpoints in 1..10_000 {
+            let room = room(endpoints);
+            assert!(room >= endpoints && room * 4 <= endpoints * 5, "{endpoints}: {room}");
+            assert!(room == super::room(room), "{room} is a room of its own");
+        }
     }
 }

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 
 use api::types::coordination::v1 as coordination;
 use api::types::discovery::v1 as discovery;
+use api::types::events::v1 as events;
 use api::types::networking::v1 as networking;
 use client::fake::Fake;
 use jiff::Timestamp;
@@ -34,6 +35,8 @@ struct Slow {
     hated: Mutex<Option<String>>,
     /// How often connections were looked at.
     cleaned: Mutex<usize>,
+    /// What comes of it, the next times; nothing is found otherwise.
+    finds: Mutex<VecDeque<std::io::Result<usize>>>,
     /// Who still answers somebody.
     open: Mutex<BTreeSet<SocketAddr>>,
 }
@@ -80,7 +83,7 @@ impl Iptables for Slow {
 impl Connections for Slow {
     async fn remove_udp(&self, _: Family, _: Judge) -> std::io::Result<usize> {
         *self.cleaned.lock() += 1;
-        Ok(0)
+        self.finds.lock().pop_front().unwrap_or(Ok(0))
     }
 
     async fn open_tcp(&self, endpoints: BTreeSet<SocketAddr>) -> std::io::Result<BTreeSet<SocketAddr>> {
@@ -116,6 +119,7 @@ impl Bench {
             Resource::of::<discovery::EndpointSlice>(),
             Resource::of::<networking::ServiceCIDR>(),
             Resource::of::<coordination::Lease>(),
+            Resource::of::<events::Event>(),
             client::waits::resource(),
         ];
         let fake = Fake::new(resources, shared.clone(), Rng::seeded(1));
@@ -136,6 +140,7 @@ impl Bench {
             kernel: kernel.clone(),
             tables: kernel.clone(),
             connections: kernel.clone(),
+            addresses: || Ok(Vec::new()),
             registry: registry.clone(),
             health: Health::new(shared.clone(), &registry),
         };
@@ -270,6 +275,50 @@ async fn connections_are_looked_at_when_udp_changes_and_after_a_start() {
     bench.fake.change("services", "default", "web", |s| s["spec"]["ports"] = json!([{"port": 53}]));
     bench.answer("tcp", Ok(())).await;
     bench.until("the third look", |b| *b.kernel.cleaned.lock() == 3).await;
+    bench.stage.stop();
+}
+
+#[tokio::test]
+async fn connections_that_could_not_be_looked_at_and_more_than_a_few_are_looked_at_again() {
+    let bench = Bench::start();
+    let most = net::conntrack::AT_ONCE;
+    bench.kernel.finds.lock().extend([Err(std::io::ErrorKind::OutOfMemory.into()), Ok(most), Ok(most), Ok(3)]);
+    bench.answer("delete table ip kube-proxy", Ok(())).await;
+    // Nothing changes any more: the failed one, the two after which there may be more, the last.
+    bench.until("they are looked at", |b| *b.kernel.cleaned.lock() == 4).await;
+    let much_later = bench.clock.now() + Duration::from_secs(60);
+    bench.until("nothing is left to do", |b| b.clock.now() >= much_later).await;
+    assert_eq!(*bench.kernel.cleaned.lock(), 4);
+    bench.stage.stop();
+}
+
+#[tokio::test]
+async fn a_port_of_checks_that_somebody_has_is_told_and_opened_when_it_is_free() {
+    let bench = Bench::start();
+    let taken = tokio::net::TcpListener::bind(("::", 0)).await.expect("a port");
+    let port = taken.local_addr().expect("an address").port();
+    bench.answer("delete table ip kube-proxy", Ok(())).await;
+    let local = |s: &mut Value| {
+        s["spec"]["type"] = json!("LoadBalancer");
+        s["spec"]["externalTrafficPolicy"] = json!("Local");
+        s["spec"]["healthCheckNodePort"] = json!(port);
+    };
+    bench.service("web", "10.96.0.7").await;
+    bench.answer("10.96.0.7", Ok(())).await;
+    bench.fake.change("services", "default", "web", local);
+    bench.until("the Wait", |b| b.waits().iter().any(|w| w.contains("HealthCheckPortNotOpen"))).await;
+    bench.until("the event", |b| !b.fake.objects("events.events.k8s.io").is_empty()).await;
+    let event = &bench.fake.objects("events.events.k8s.io")[0];
+    assert_eq!((&event["reason"], &event["action"]), (&json!("FailedToStartServiceHealthcheck"), &json!("Listen")));
+    let note = event["note"].as_str().unwrap_or_default();
+    assert!(
+        note.starts_with(&format!("node n failed to start healthcheck \"default/web\" on port {port}: ")),
+        "{note}"
+    );
+    drop(taken);
+    bench.until("it is over", |b| b.waits().iter().all(|w| !w.contains("HealthCheckPortNotOpen"))).await;
+    tokio::net::TcpStream::connect(("127.0.0.1", port)).await.expect("it is open");
+    assert_eq!(bench.fake.objects("events.events.k8s.io").len(), 1, "it was told once");
     bench.stage.stop();
 }
 
@@ -472,6 +521,28 @@ async fn a_family_that_fails_holds_up_no_other() {
     bench.answer("table ip6 kube-proxy", Ok(())).await;
     bench.service("next", "10.96.0.8").await;
     bench.answer("10.96.0.8", Ok(())).await;
+    bench.stage.stop();
+}
+
+/// Of a Service of both families that only one has taken, the Wait stays, and says why.
+#[tokio::test]
+async fn a_service_waits_for_both_families() {
+    let ranges = ["10.96.0.0/12", "fd01::/112"].map(|range| range.parse().expect("a range"));
+    let bench = Bench::knowing(Mode::Nftables, ranges.into());
+    bench.answer("table ip kube-proxy", Ok(())).await;
+    bench.answer("table ip6 kube-proxy", Ok(())).await;
+    bench.service("web", "10.96.0.7").await;
+    bench.answer("10.96.0.7", Ok(())).await;
+    let both = |s: &mut Value| {
+        s["spec"]["clusterIPs"] = json!(["10.96.0.7", "fd01::7"]);
+        s["spec"]["ipFamilies"] = json!(["IPv4", "IPv6"]);
+    };
+    bench.fake.change("services", "default", "web", both);
+    bench.answer("fd01::7", Err(Error::Program(std::io::ErrorKind::OutOfMemory.into()))).await;
+    let said = |w: &String| w.contains("RulesNotInKernel: the kernel refused the rules of one family: cannot run nft");
+    bench.until("the Wait", |b| b.waits().iter().any(said)).await;
+    bench.answer("table ip6 kube-proxy", Ok(())).await;
+    bench.until("it is over", |b| b.waits().is_empty()).await;
     bench.stage.stop();
 }
 

@@ -51,14 +51,26 @@ impl Waiting {
         }
     }
 
-    /// The kernel has taken everything but what it refused and what has changed meanwhile.
-    pub(super) fn is_over(&mut self, caches: &Caches, refused: &Refused, dirty: &Dirty) {
+    /// The kernel has taken everything but what it refused, what has changed meanwhile, and what it `lacks` of a family
+    /// of which it took nothing, with what it said then.
+    pub(super) fn is_over<'s>(
+        &mut self,
+        caches: &Caches,
+        refused: &Refused,
+        dirty: &Dirty,
+        lacks: impl Fn(&Key) -> Option<&'s str>,
+    ) {
         for (key, error) in refused {
             self.publish(caches, key, &format!("the kernel refused the rules: {error}"));
         }
         let changed = dirty.peek();
         self.services.retain(|key, reference| {
-            let waits = refused.contains_key(key) || changed.contains(key);
+            let lacks = lacks(key);
+            if let Some(said) = lacks {
+                let text = format!("the kernel refused the rules of one family: {said}");
+                self.waits.publish(reference, NOT_IN_KERNEL, self.on, text);
+            }
+            let waits = lacks.is_some() || refused.contains_key(key) || changed.contains(key);
             if !waits {
                 self.waits.withdraw(reference, NOT_IN_KERNEL);
             }

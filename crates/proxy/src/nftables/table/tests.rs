@@ -162,3 +162,22 @@ fn clients_stay_with_who_was_there_all_the_time() {
         assert_eq!(order, want, "{text}");
     }
 }
+
+/// A Service of many that gains or loses one keeps its chain: only what is drawn from changes.
+#[test]
+fn most_changes_of_how_many_there_are_change_no_verdict() {
+    let service = |count: u32| {
+        let spec = serde_json::json!({"type": "NodePort", "clusterIP": "10.96.0.1",
+            "ports": [{"port": 80, "nodePort": 30080}]});
+        let endpoints: Vec<_> =
+            (0..count).map(|i| serde_json::json!({"addresses": [format!("10.244.0.{i}")]})).collect();
+        let slice = serde_json::json!({"endpoints": endpoints, "ports": [{"port": 80}]});
+        (Key::new("default", "web"), Some(cases::rules("web", spec, serde_json::json!({}), slice)))
+    };
+    let mut table = Table::new(Family::Ip, cases::settings());
+    for (count, leads_anew) in [(10, true), (9, false), (10, false), (11, true), (12, false), (3, true), (4, true)] {
+        let text = table.change(&[service(count)]).text();
+        assert_eq!(text.contains("goto"), leads_anew, "{count}: {text}");
+        assert!(text.contains("service-endpoints-tcp") && text.contains("nodeport-endpoints-tcp"), "{count}: {text}");
+    }
+}
