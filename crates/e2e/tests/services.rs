@@ -163,7 +163,6 @@ async fn who_leaves_first_may_end_at_once() -> Result<()> {
     let manifest = manifests::web("web", &registry.reference("nginx:1"), PODS, 30080).replace(HOOK, "");
     let manifest = manifest.replace("kind: Service\nmetadata:\n", &wants);
     ensure!(manifest.contains(&wants) && !manifest.contains("preStop"), "{manifest}");
-    // Few enough that each is answered in less time than connections have to end, whatever else the machine does.
     roll(&cluster, &manifest, 250.0).await?;
     // It was said, and not only waited for.
     let node = cluster.kubectl(&["get", "nodes", "-o", "jsonpath={.items[0].metadata.name}"]).await?;
