@@ -348,6 +348,8 @@ pub(crate) struct ServiceSpec {
     pub cluster_ip: String,
     #[serde(rename = "clusterIPs")]
     pub cluster_ips: Vec<String>,
+    #[serde(rename = "externalIPs")]
+    pub external_ips: Vec<String>,
     pub ip_families: Vec<String>,
     pub selector: BTreeMap<String, String>,
     pub ports: Vec<ServicePort>,

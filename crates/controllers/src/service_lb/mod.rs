@@ -108,7 +108,7 @@ pub(crate) fn start(context: &Context) {
     controller.services.subscribe(move |change| own.service_changed(change, &keys));
     let (own, keys) = (controller.clone(), queue.clone());
     controller.nodes.subscribe(move |change| {
-        let seen = |node: &Cached<NodeView>| (eligible(node), node_of(node));
+        let seen = |node: &Cached<NodeView>| (may_carry(node), node_of(node));
         let is_same = matches!(change, Change::Applied { old: Some(old), new } if !Arc::ptr_eq(old, new) && seen(old) == seen(new));
         if !is_same {
             keys.add_caused((), own.nodes.cause(change.object()));
@@ -163,11 +163,10 @@ fn meanwhile(service: &ServiceView) -> &'static str {
     }
 }
 
-/// May it carry load balancers?
-fn eligible(node: &Cached<NodeView>) -> bool {
-    let is_ready = node.view.condition("Ready").is_some_and(|c| c.status == "True");
+/// May it carry load balancers, as far as its administrators are concerned?
+fn may_carry(node: &Cached<NodeView>) -> bool {
     let leaves = node.meta.is_deleting() || node.view.spec.taints.iter().any(|t| t.key == LEAVES);
-    is_ready && !leaves && !node.meta.labels.contains_key(EXCLUDED)
+    !leaves && !node.meta.labels.contains_key(EXCLUDED)
 }
 
 fn node_of(node: &Cached<NodeView>) -> Node {
@@ -181,7 +180,14 @@ fn node_of(node: &Cached<NodeView>) -> Node {
     let inner: Vec<IpAddr> = of("InternalIP").into_iter().filter(|a| !addresses.contains(a)).collect();
     addresses.extend(inner);
     let kubelet = u16::try_from(node.view.status.daemon_endpoints.kubelet_endpoint.port).unwrap_or(0);
-    Node { name: node.meta.name.clone(), addresses, kubelet, listening: BTreeSet::new() }
+    let is_ready = node.view.condition("Ready").is_some_and(|c| c.status == "True");
+    Node { name: node.meta.name.clone(), addresses, is_ready, kubelet, listening: BTreeSet::new() }
+}
+
+/// Every address of the node that has this one: an API server tells one and answers at all.
+fn all_of_its_node(address: IpAddr, nodes: &[Node]) -> Vec<IpAddr> {
+    let node = nodes.iter().find(|node| node.addresses.contains(&address));
+    node.map_or_else(|| vec![address], |node| node.addresses.clone())
 }
 
 fn ports(service: &ServiceView) -> Vec<Port> {
@@ -198,6 +204,14 @@ fn node_ports(service: &ServiceView) -> impl Iterator<Item = Port> + '_ {
     let ports = service.spec.ports.iter().map(|p| (protocol(p.protocol.as_deref()), p.node_port));
     let check = ("TCP".to_owned(), service.spec.health_check_node_port);
     ports.chain([check]).filter_map(|(p, n)| Some((p, u16::try_from(n).ok().filter(|n| *n > 0)?)))
+}
+
+/// Addresses at which a Service answers although this controller gave it none: those that users name, and another
+/// provider's.
+fn outer(service: &ServiceView) -> impl Iterator<Item = IpAddr> + '_ {
+    let given = service.status.load_balancer.ingress.iter().map(|i| &i.ip);
+    let given = given.filter(|_| wants(service) && !is_ours(service));
+    service.spec.external_ips.iter().chain(given).filter_map(|ip| ip.parse().ok())
 }
 
 /// What a Service has, and which ports were looked at before it was given.
@@ -227,15 +241,17 @@ fn facts(service: &Cached<ServiceView>) -> impl PartialEq {
     let view = &service.view;
     let spec = (view.spec.kind.clone(), view.spec.load_balancer_class.clone(), view.spec.ip_families.clone());
     let ports = (ports(view), node_ports(view).collect::<Vec<_>>(), is_local(view));
-    (spec, ports, service.meta.is_deleting(), service.meta.uid.clone())
+    (spec, ports, outer(view).collect::<Vec<_>>(), service.meta.is_deleting(), service.meta.uid.clone())
 }
 
 impl Controller {
     fn service_changed(&self, change: &Change<ServiceView>, keys: &Queue<()>) {
         let service = change.object();
         let is_same = matches!(change, Change::Applied { old: Some(old), new } if !Arc::ptr_eq(old, new) && facts(old) == facts(new));
+        let is_in_the_way =
+            |s: &Cached<ServiceView>| node_ports(&s.view).next().is_some() || outer(&s.view).next().is_some();
         let concerns = |s: &Cached<ServiceView>| {
-            wants(&s.view) || s.meta.has_finalizer(FINALIZER) || (!is_same && node_ports(&s.view).next().is_some())
+            wants(&s.view) || s.meta.has_finalizer(FINALIZER) || (!is_same && is_in_the_way(s))
         };
         if concerns(service) || change.old().is_some_and(|old| concerns(old)) {
             keys.add_caused((), self.services.cause(service));
@@ -279,7 +295,7 @@ impl Controller {
     fn plan(&self, services: &[Arc<Cached<ServiceView>>]) -> BTreeMap<Key, Given> {
         let wanting = services.iter().filter(|s| is_ours(&s.view) && !s.meta.is_deleting());
         let mut nodes: Vec<Node> =
-            self.nodes.list().iter().filter(|node| eligible(node)).map(|node| node_of(node)).collect();
+            self.nodes.list().iter().filter(|node| may_carry(node)).map(|node| node_of(node)).collect();
         if let Some(listening) = &self.listening
             && let Some(node) = nodes.iter_mut().find(|node| node.name == listening.node)
         {
@@ -290,10 +306,16 @@ impl Controller {
             let ports: Vec<u16> = slice.ports.iter().flatten().filter_map(|p| u16::try_from(p.port?).ok()).collect();
             let addresses =
                 slice.endpoints.iter().flatten().flat_map(|e| &e.addresses).filter_map(|a| a.parse::<IpAddr>().ok());
-            reserved.api.extend(addresses.flat_map(|a| ports.iter().map(move |p| (a, *p))));
+            let at_node = addresses.flat_map(|address| all_of_its_node(address, &nodes));
+            reserved.api.extend(at_node.flat_map(|a| ports.iter().map(move |p| (a, *p))));
         }
         for service in services {
-            reserved.node_ports.extend(node_ports(&service.view).map(|port| (port, service.meta.key())));
+            let (view, key) = (&service.view, service.meta.key());
+            reserved.node_ports.extend(node_ports(view).map(|port| (port, key.clone())));
+            for place in outer(view).flat_map(|a| ports(view).into_iter().map(move |port| (a, port))) {
+                let holder = reserved.outer.entry(place).or_insert_with(|| key.clone());
+                *holder = (*holder).clone().min(key.clone());
+            }
         }
         plan::plan(wanting.map(|s| self.wanting(s)).collect(), &nodes, &reserved)
     }
@@ -469,6 +491,19 @@ mod tests {
     }
 
     #[test]
+    fn addresses_that_others_gave_are_known() {
+        let shown = |spec: Value| {
+            let one: Cached<ServiceView> = cached(&json!({"metadata": {"name": "s", "namespace": "n"}, "spec": spec,
+                "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}, {"hostname": "lb.example"}]}}}));
+            outer(&one.view).map(|a| a.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(shown(json!({"type": "ClusterIP", "externalIPs": ["192.0.2.9", "no"]})), ["192.0.2.9"]);
+        assert_eq!(shown(json!({"type": "LoadBalancer"})), [""; 0], "that one is ours");
+        let other = json!({"type": "LoadBalancer", "loadBalancerClass": "x.example/y", "externalIPs": ["fd00::9"]});
+        assert_eq!(shown(other), ["fd00::9", "192.0.2.1"]);
+    }
+
+    #[test]
     fn what_was_given_is_remembered_with_its_ports() {
         let mut one =
             service(json!({"type": "LoadBalancer", "ports": [{"port": 80}, {"port": 53, "protocol": "UDP"}]}));
@@ -485,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_that_are_ready_and_stay_carry_what_reaches_furthest() {
+    fn nodes_that_stay_carry_what_reaches_furthest() {
         let node = |labels: Value, taints: Value, ready: &str| -> Cached<NodeView> {
             cached(&json!({"metadata": {"name": "a", "labels": labels}, "spec": {"taints": taints}, "status": {
                 "conditions": [{"type": "Ready", "status": ready}],
@@ -494,11 +529,16 @@ mod tests {
                     {"type": "InternalIP", "address": "fd00::1"}, {"type": "ExternalIP", "address": "192.0.2.1"}]}}))
         };
         let plain = node(json!({}), json!([]), "True");
-        assert!(eligible(&plain));
-        assert!(!eligible(&node(json!({}), json!([]), "Unknown")));
-        assert!(!eligible(&node(json!({EXCLUDED: ""}), json!([]), "True")));
-        assert!(!eligible(&node(json!({}), json!([{"key": LEAVES, "effect": "NoSchedule"}]), "True")));
+        assert!(may_carry(&plain));
+        let unknown = node(json!({}), json!([]), "Unknown");
+        assert!(may_carry(&unknown) && !node_of(&unknown).is_ready && node_of(&plain).is_ready);
+        assert!(!may_carry(&node(json!({EXCLUDED: ""}), json!([]), "True")));
+        assert!(!may_carry(&node(json!({}), json!([{"key": LEAVES, "effect": "NoSchedule"}]), "True")));
         let node = node_of(&plain);
+        // The API server tells one of them.
+        let address = |text: &str| text.parse::<IpAddr>().expect("an address");
+        assert_eq!(all_of_its_node(address("10.0.0.1"), std::slice::from_ref(&node)), node.addresses);
+        assert_eq!(all_of_its_node(address("10.0.0.9"), std::slice::from_ref(&node)), [address("10.0.0.9")]);
         let shown: Vec<String> = node.addresses.iter().map(ToString::to_string).collect();
         assert_eq!((shown, node.kubelet), (["192.0.2.1", "10.0.0.1", "fd00::1"].map(str::to_owned).to_vec(), 10250));
     }

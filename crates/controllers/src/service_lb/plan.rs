@@ -13,6 +13,18 @@ use client::Key;
 /// At most so many addresses are written into one status.
 pub(super) const ADDRESSES: usize = 100;
 
+/// Whose a port is at every node, although the Services of a cluster cannot know: what administrators, load
+/// balancers and other nodes reach nodes by.
+fn of_nodes((protocol, port): &Port) -> Option<&'static str> {
+    Some(match (protocol.as_str(), port) {
+        ("TCP", 22) => "those who log in (SSH)",
+        ("TCP", 2379 | 2380) => "etcd",
+        ("TCP", 10_248..=10_259) => "the cluster's own components",
+        ("UDP", 4789 | 8472) => "the traffic between nodes (VXLAN)",
+        _ => return None,
+    })
+}
+
 /// A protocol as the API spells it, and a port.
 pub(super) type Port = (String, u16);
 
@@ -42,7 +54,13 @@ impl Wanting {
 
     /// May this node show it?
     fn may_be_at(&self, node: &Node) -> bool {
-        self.only.as_ref().is_none_or(|only| only.contains(&node.name))
+        node.is_ready && self.only.as_ref().is_none_or(|only| only.contains(&node.name))
+    }
+
+    /// Is there no node that may show it? Then it stays where it is: what is taken away helps nobody, and what
+    /// went through these addresses would not find them again in a moment.
+    fn stays(&self, nodes: &[Node]) -> bool {
+        !nodes.iter().any(|node| self.may_be_at(node))
     }
 }
 
@@ -64,6 +82,8 @@ pub(super) struct Node {
     pub name: String,
     /// Those that are for the world where there are any, else those of the cluster; of either family.
     pub addresses: Vec<IpAddr>,
+    /// It answers. One that does not carries nothing new, and what it had is kept for whose it was.
+    pub is_ready: bool,
     pub kubelet: u16,
     /// What programs of the node listen on, as far as that is known.
     pub listening: BTreeSet<Port>,
@@ -76,6 +96,8 @@ pub(super) struct Reserved {
     pub api: BTreeSet<(IpAddr, u16)>,
     /// Ports that Services have at every node.
     pub node_ports: BTreeMap<Port, Key>,
+    /// What users or other providers gave a Service, and whose it is: of two the first by name.
+    pub outer: BTreeMap<(IpAddr, Port), Key>,
 }
 
 /// What becomes of one Service.
@@ -97,8 +119,9 @@ enum InTheWay {
 /// Ports of addresses, and whose they are.
 type Holders = BTreeMap<(IpAddr, Port), Key>;
 
-/// Gives every Service what it can have. Who serves goes on doing so, however old the others are. Where only
-/// nodes with endpoints may, the others' are kept for it all the same: its endpoints move.
+/// Gives every Service what it can have. Who serves goes on doing so, however old the others are, and also while
+/// no node of it is ready. Where only nodes with endpoints may, the others' are kept for it all the same: its
+/// endpoints move, and nodes come back.
 pub(super) fn plan(mut services: Vec<Wanting>, nodes: &[Node], reserved: &Reserved) -> BTreeMap<Key, Given> {
     services.sort_by(|a, b| (!a.serves(), a.created, &a.key).cmp(&(!b.serves(), b.created, &b.key)));
     let held = held(&services, nodes);
@@ -106,8 +129,9 @@ pub(super) fn plan(mut services: Vec<Wanting>, nodes: &[Node], reserved: &Reserv
     let mut out = BTreeMap::new();
     for service in services {
         let mut given = Given::default();
+        let stays = service.stays(nodes);
         for (node, address) in nodes.iter().flat_map(|node| of_families(&service, node)) {
-            let is_shown = service.may_be_at(node);
+            let is_shown = service.may_be_at(node) || (stays && service.has.contains_key(&address));
             if is_shown && given.addresses.len() >= ADDRESSES {
                 continue;
             }
@@ -186,6 +210,12 @@ fn in_the_way(
     if service.has(address, port) {
         return None;
     }
+    if let Some(whose) = of_nodes(port) {
+        return held(whose.into());
+    }
+    if let Some(holder) = reserved.outer.get(&place).filter(|holder| **holder != service.key) {
+        return held(format!("Service {holder} as its external address"));
+    }
     if let Some(holder) = reserved.node_ports.get(port).filter(|holder| **holder != service.key) {
         return held(format!("Service {holder} as its node port"));
     }
@@ -201,7 +231,7 @@ mod tests {
 
     fn node(name: &str, addresses: &[&str]) -> Node {
         let addresses = addresses.iter().map(|a| a.parse().expect("an address")).collect();
-        Node { name: name.into(), addresses, kubelet: 10250, listening: BTreeSet::new() }
+        Node { name: name.into(), addresses, is_ready: true, kubelet: 10250, listening: BTreeSet::new() }
     }
 
     fn service(name: &str, created: i64, ports: &[u16]) -> Wanting {
@@ -266,35 +296,88 @@ mod tests {
     #[test]
     fn what_the_node_needs_is_not_to_be_had() {
         let mut nodes = [node("a", &["10.0.0.1"])];
-        nodes[0].listening.insert(("TCP".into(), 22));
+        nodes[0].listening.insert(("TCP".into(), 25));
         let reserved = Reserved {
             api: BTreeSet::from([("10.0.0.1".parse().expect("an address"), 6443)]),
             node_ports: BTreeMap::from([(("TCP".into(), 30080), Key::new("n", "other"))]),
+            outer: BTreeMap::from([(
+                ("10.0.0.1".parse().expect("an address"), ("TCP".into(), 81)),
+                Key::new("n", "other"),
+            )]),
         };
         for (port, who) in [
             (6443, "the API server"),
             (10250, "the kubelet"),
             (30080, "Service n/other as its node port"),
-            (22, "a program that listens there"),
+            (81, "Service n/other as its external address"),
+            (25, "a program that listens there"),
+            (22, "those who log in (SSH)"),
+            (2380, "etcd"),
+            (10256, "the cluster's own components"),
         ] {
             let want = format!("x: port {port}/TCP of node a (10.0.0.1) belongs to {who}");
             check(vec![service("x", 1, &[port])], &nodes, &reserved, &[&want]);
         }
         check(vec![service("other", 1, &[30080])], &nodes, &reserved, &["other: 10.0.0.1"]);
         // Who had it before keeps it; a port it has only since is another.
-        let had = has(service("x", 1, &[22]), "10.0.0.1", &[22]);
+        let had = has(service("x", 1, &[25]), "10.0.0.1", &[25]);
         check(vec![had], &nodes, &reserved, &["x: 10.0.0.1"]);
-        let edited = has(service("x", 1, &[22]), "10.0.0.1", &[80]);
-        let want = "x: port 22/TCP of node a (10.0.0.1) belongs to a program that listens there";
+        let edited = has(service("x", 1, &[25]), "10.0.0.1", &[80]);
+        let want = "x: port 25/TCP of node a (10.0.0.1) belongs to a program that listens there";
         check(vec![edited], &nodes, &reserved, &[want]);
-        let more = has(service("x", 1, &[80, 22]), "10.0.0.1", &[80]);
+        let more = has(service("x", 1, &[80, 25]), "10.0.0.1", &[80]);
         check(vec![more], &nodes, &reserved, &[want]);
         let had = has(service("x", 1, &[30080]), "10.0.0.1", &[30080]);
         check(vec![had], &nodes, &reserved, &["x: 10.0.0.1"]);
+        let had = has(service("x", 1, &[81]), "10.0.0.1", &[81]);
+        check(vec![had], &nodes, &reserved, &["x: 10.0.0.1"]);
+        check(vec![service("other", 1, &[81])], &nodes, &reserved, &["other: 10.0.0.1"]);
         let had = has(service("x", 1, &[10250]), "10.0.0.1", &[10250]);
         let want = "x: port 10250/TCP of node a (10.0.0.1) belongs to the kubelet";
         check(vec![had], &nodes, &reserved, &[want]);
-        assert!(plan(vec![service("x", 1, &[22])], &nodes, &reserved)[&Key::new("n", "x")].look_again);
+        assert!(plan(vec![service("x", 1, &[25])], &nodes, &reserved)[&Key::new("n", "x")].look_again);
+        // What people do ask for is to be had, and a number is one protocol's.
+        check(vec![service("x", 1, &[80, 443, 53, 8443])], &nodes, &reserved, &["x: 10.0.0.1"]);
+        let mut udp = service("x", 1, &[22]);
+        udp.ports[0].0 = "UDP".into();
+        check(vec![udp.clone()], &nodes, &reserved, &["x: 10.0.0.1"]);
+        udp.ports[0].1 = 4789;
+        let want = "x: port 4789/UDP of node a (10.0.0.1) belongs to the traffic between nodes (VXLAN)";
+        check(vec![udp], &nodes, &reserved, &[want]);
+    }
+
+    #[test]
+    fn nodes_that_are_not_ready_for_a_moment_take_nothing_away() {
+        let mut nodes = [node("a", &["10.0.0.1"]), node("b", &["10.0.0.2"])];
+        let none = Reserved::default();
+        let serves = |name: &str, addresses: &[&str]| {
+            addresses.iter().fold(service(name, 2, &[80]), |s, address| has(s, address, &[80]))
+        };
+        let young = serves("young", &["10.0.0.1", "10.0.0.2"]);
+        let waits = |at: &str| format!("old: port 80/TCP of node {at} belongs to Service n/young");
+        // Others carry it meanwhile, and its place is kept.
+        nodes[1].is_ready = false;
+        let both = |young: &Wanting| vec![young.clone(), service("old", 1, &[80])];
+        check(both(&young), &nodes, &none, &[&waits("a (10.0.0.1)"), "young: 10.0.0.1"]);
+        // No node is ready: it stays where it was, whoever waits; and who has nothing gets nothing.
+        nodes[0].is_ready = false;
+        let no = "old: no node that is ready and may carry load balancers has an address of its families";
+        check(both(&young), &nodes, &none, &[no, "young: 10.0.0.1 10.0.0.2"]);
+        check(both(&serves("young", &["10.0.0.2"])), &nodes, &none, &[no, "young: 10.0.0.2"]);
+        // Nor does one that has lost its last endpoint lose its addresses before it has the next.
+        nodes.iter_mut().for_each(|node| node.is_ready = true);
+        let mut local = serves("young", &["10.0.0.2"]);
+        local.only = Some(BTreeSet::new());
+        check(both(&local), &nodes, &none, &[&waits("b (10.0.0.2)"), "young: 10.0.0.2"]);
+        // Then it moves.
+        local.only = Some(BTreeSet::from(["a".to_owned()]));
+        check(both(&local), &nodes, &none, &[&waits("b (10.0.0.2)"), "young: 10.0.0.1"]);
+        // A port that it wants only since is not given by a node that is not ready.
+        nodes.iter_mut().for_each(|node| node.is_ready = false);
+        let mut more = serves("x", &["10.0.0.1"]);
+        more.ports.push(("TCP".into(), 22));
+        let want = "x: port 22/TCP of node a (10.0.0.1) belongs to those who log in (SSH)";
+        check(vec![more], &nodes, &none, &[want]);
     }
 
     fn has(mut service: Wanting, address: &str, ports: &[u16]) -> Wanting {
