@@ -19,6 +19,7 @@ use crate::logs::rotate;
 use crate::metrics::Metrics;
 use crate::node::pressure::Gauge;
 use crate::pod::BoundPod;
+use crate::pod_addresses;
 use crate::program::Programs;
 use crate::report::Report;
 use crate::resize::Allocations;
@@ -154,7 +155,8 @@ impl Context {
         if pod.host_network() {
             return self.settings.node_ips.clone();
         }
-        state.sandboxes.first().filter(|s| s.ready).map(|s| s.ips.clone()).unwrap_or_default()
+        let told = state.sandboxes.first().filter(|s| s.ready).map(|s| &*s.ips).unwrap_or_default();
+        pod_addresses::sorted(told, &self.settings.node_ips)
     }
 
     /// Gives the classes of pods their weights.

@@ -65,6 +65,7 @@ pub mod metrics;
 pub mod node;
 mod options;
 pub mod pod;
+pub mod pod_addresses;
 pub mod pods;
 pub mod preempt;
 mod prepare;

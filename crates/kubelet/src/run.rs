@@ -504,7 +504,7 @@ async fn listen(
         return std::future::pending().await;
     };
     let failed = |error| Error::Serve { address, error };
-    let listener = tokio::net::TcpListener::bind(address).await.map_err(failed)?;
+    let listener = transport::serve::listen(address).await.map_err(failed)?;
     let delegate = Delegate::new(client.clone(), Vec::new(), Times::default(), clock.clone());
     let gate = Gate::new(delegate, options.client_ca.clone(), node, clock.clone());
     let server = Server {

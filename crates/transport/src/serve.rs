@@ -1,6 +1,6 @@
 //! Serving: TLS, HTTP/1.1 and HTTP/2 by ALPN, everything bounded, an orderly end.
 
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use rustls::pki_types::CertificateDer;
 use stdx::shutdown::Stage;
 use stdx::{ClockExt, SharedClock};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::ahead::Ahead;
@@ -70,6 +70,33 @@ pub struct Peer {
 /// those that take the connection over.
 #[derive(Clone)]
 pub(crate) struct Place(#[allow(dead_code, reason = "held for its drop")] Arc<OwnedSemaphorePermit>);
+
+/// How many connections the kernel keeps that nobody has accepted yet.
+const BACKLOG: u32 = 1024;
+
+/// Listens at an address. Every address (`0.0.0.0` or `::`) means those of both families, as far as the host has
+/// both: who says it wants to be reached, and a cluster may have IPv6 first or alone.
+///
+/// # Errors
+/// When the address is not to be had.
+pub async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    if address.ip().is_unspecified()
+        && let Ok(listener) = of_both(address.port())
+    {
+        return Ok(listener);
+    }
+    // A host without IPv6, or a port that somebody has in one family; the error is that of what was asked.
+    TcpListener::bind(address).await
+}
+
+fn of_both(port: u16) -> std::io::Result<TcpListener> {
+    let socket = TcpSocket::new_v6()?;
+    socket.set_reuseaddr(true)?;
+    // Whatever the host's own setting is.
+    sockopt::set_ipv6_v6only(&socket, false)?;
+    socket.bind((Ipv6Addr::UNSPECIFIED, port).into())?;
+    socket.listen(BACKLOG)
+}
 
 /// Accepts connections until the stage stops, then lets requests under way end.
 ///
@@ -148,7 +175,8 @@ async fn accept(
 ) -> std::io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
     let slot = slots.clone().acquire_owned().await.map_err(std::io::Error::other)?;
     let (stream, address) = listener.accept().await?;
-    Ok((stream, address, slot))
+    // IPv4 is told as such where one socket hears both families.
+    Ok((stream, SocketAddr::new(address.ip().to_canonical(), address.port()), slot))
 }
 
 /// An end whose host has vanished without a word is noticed within two minutes, whatever is spoken: what has
@@ -276,6 +304,29 @@ async fn answer(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn every_address_is_that_of_either_family() {
+        for (every, reached) in [("0.0.0.0:0", [true, true]), ("[::]:0", [true, true]), ("127.0.0.1:0", [true, false])]
+        {
+            let listener = listen(every.parse().expect("an address")).await.expect("bound");
+            let (port, places) = (listener.local_addr().expect("an address").port(), Arc::new(Semaphore::new(9)));
+            for (ip, is_reached) in ["127.0.0.1", "::1"].into_iter().zip(reached) {
+                let near = TcpStream::connect((ip, port)).await;
+                assert_eq!(near.is_ok(), is_reached, "{every} at {ip}");
+                if is_reached {
+                    let (_, from, _) = accept(&listener, &places).await.expect("accepted");
+                    assert_eq!(from.ip().to_string(), ip, "{every}");
+                }
+            }
+        }
+        // What somebody has in one family is refused as what it is.
+        let theirs = TcpListener::bind("127.0.0.1:0").await.expect("bound").local_addr().map(|a| a.port());
+        let port = theirs.expect("an address");
+        let _theirs = TcpListener::bind(("0.0.0.0", port)).await.expect("bound");
+        let error = listen(SocketAddr::from(([0, 0, 0, 0], port))).await.expect_err("taken");
+        assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
+    }
 
     #[tokio::test]
     async fn clients_that_vanish_are_asked_after() {

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 
 use super::{conditions, containers};
 use crate::pod::{BoundPod, is_restartable_init};
+use crate::pod_addresses;
 use crate::resize::change::POD;
 use crate::resize::{Actuated, Resizing};
 use crate::runtime::PodState;
@@ -160,9 +161,9 @@ fn addresses(inputs: &Inputs, status: &mut core::PodStatus) {
         status.host_ips = Some(inputs.host_ips.iter().map(|ip| core::HostIP { ip: ip.clone() }).collect());
     }
     let sandbox = inputs.seen.sandboxes.first();
-    let ips: &[String] = match sandbox {
-        Some(_) if inputs.pod.host_network() => inputs.host_ips,
-        Some(s) if !s.ips.is_empty() => &s.ips,
+    let ips = match sandbox {
+        Some(_) if inputs.pod.host_network() => inputs.host_ips.to_vec(),
+        Some(s) if !s.ips.is_empty() => pod_addresses::sorted(&s.ips, inputs.host_ips),
         // A sandbox that ended has no address; readers of the pod's end still want the one it had.
         _ => return,
     };

@@ -706,7 +706,7 @@ pub async fn start_api(
         address: api.advertised.to_string(),
         ..apiserver::Config::new(store.clone(), clock.clone(), rng.clone(), api.service_accounts)
     };
-    let listener = tokio::net::TcpListener::bind(api.listen).await.with_context(|| api.listen.to_string())?;
+    let listener = transport::serve::listen(api.listen).await.with_context(|| api.listen.to_string())?;
     let server = ApiServer::start(config, stage).await?;
     let (serving, ended) = (server.clone(), stage.clone());
     stage.spawn(async move {

@@ -14,10 +14,9 @@ use serde_json::Value;
 use stdx::SharedClock;
 use stdx::metrics::Registry;
 use stdx::shutdown::Stage;
-use tokio::net::TcpListener;
 use transport::SharedHandler;
 use transport::debug::Debug;
-use transport::serve::{Limits, serve, serve_plain};
+use transport::serve::{Limits, listen, serve, serve_plain};
 use transport::tls::{self, Identity};
 
 use crate::VERSION;
@@ -84,7 +83,7 @@ impl Secure {
         let with = |component: Component, (path, make)| component.with_page(path, make);
         let handler = Arc::new(shown.pages.into_iter().fold(component, with));
         let address = SocketAddr::new(self.bind_address, port);
-        let listener = TcpListener::bind(address).await.with_context(|| format!("cannot serve on {address}"))?;
+        let listener = listen(address).await.with_context(|| format!("cannot serve on {address}"))?;
         let (clock, own) = (clock.clone(), stage.clone());
         stage.spawn(async move {
             if let Err(error) = serve(listener, tls, handler, Limits::default(), clock, &own).await {
@@ -103,7 +102,7 @@ pub async fn plain(address: SocketAddr, shown: Shown, clock: &SharedClock, stage
 
 /// Serves in plain text until the stage stops, to everybody.
 pub async fn open(address: SocketAddr, handler: SharedHandler, clock: &SharedClock, stage: &Stage) -> Result<()> {
-    let listener = TcpListener::bind(address).await.with_context(|| format!("cannot serve on {address}"))?;
+    let listener = listen(address).await.with_context(|| format!("cannot serve on {address}"))?;
     let (clock, own) = (clock.clone(), stage.clone());
     stage.spawn(async move {
         if let Err(error) = serve_plain(listener, handler, Limits::default(), clock, &own).await {
