@@ -58,9 +58,10 @@ pub(crate) fn vanished(records: &Records, network: &str) -> Result<(), Error> {
             attach::delete_link(network, &key)?;
             // Ports lead to nobody before another pod has the address.
             if let Some(record) = held.read().filter(|record| !record.ports.is_empty()) {
-                let without = Record { ports: Vec::new(), complete: false, ..record };
+                let without = Record { ports: Vec::new(), complete: false, ..record.clone() };
                 held.write(&without).map_err(Error::io("the records"))?;
                 ports::sync(records)?;
+                ports::forget_udp(&record, true).map_err(Error::io("connections to host ports"))?;
             }
             // The rest of it goes with the DEL or the sweep that follows.
             records.release_all(&key).map_err(Error::io("the addresses"))?;

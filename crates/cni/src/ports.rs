@@ -1,5 +1,6 @@
 //! Ports of the host that lead to pods: all of them as two nftables tables of the plugin's own, written anew
-//! from the records each time, so that no call can leave half of them.
+//! from the records each time, so that no call can leave half of them. The records of one place make one pair of
+//! tables: networks whose records are elsewhere, as another cluster's on this host, have another.
 //!
 //! ```text
 //!  to an address of this host ─► ports ─► map address . protocol . port ─► pod's address . port
@@ -9,6 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::path::Path;
 
 use net::nft;
 use net::rtnl::Rtnl;
@@ -17,11 +19,25 @@ use net::ruleset::{Chain, Family, Ruleset, Set};
 use crate::error::{Error, INPUT_OUTPUT};
 use crate::records::{Record, Records};
 
-/// The tables' name.
+/// What the tables' names begin with, and the whole name in the usual place: earlier versions had one for all.
 pub const TABLE: &str = "pintle-hostports";
+/// The usual place of records.
+const USUAL: &str = "/var/lib/pintle/cni";
+
+/// The name of the tables of networks whose records are in this folder.
+pub fn table(data_dir: &Path) -> String {
+    if data_dir == Path::new(USUAL) {
+        return TABLE.to_owned();
+    }
+    // However its path is written.
+    let parts = data_dir.components().flat_map(|part| part.as_os_str().as_encoded_bytes().iter().copied().chain([0]));
+    let digest =
+        parts.fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    format!("{TABLE}-{digest:016x}")
+}
 
 /// The table of one family; `None` where no pod has a port. The later record has a port that two have.
-pub fn render(family: Family, records: &[Record]) -> Option<Ruleset> {
+pub fn render(table: &str, family: Family, records: &[Record]) -> Option<Ruleset> {
     let v4 = family == Family::Ip;
     let mut sorted: Vec<&Record> = records.iter().collect();
     sorted.sort_by_key(|r| (r.made, &r.container_id));
@@ -42,7 +58,7 @@ pub fn render(family: Family, records: &[Record]) -> Option<Ruleset> {
         return None;
     }
     let (word, kind) = if v4 { ("ip", "ipv4_addr") } else { ("ip6", "ipv6_addr") };
-    let mut out = Ruleset::new(family, TABLE);
+    let mut out = Ruleset::new(family, table);
     let mut set = |name: &str, keyword, declaration: String, elements| {
         out.sets.insert(name.into(), Set { keyword, declaration, elements });
     };
@@ -58,7 +74,9 @@ pub fn render(family: Family, records: &[Record]) -> Option<Ruleset> {
     chain("ports", "", &[&only, &any]);
     let local = ["fib daddr type local jump ports"];
     chain("prerouting", "type nat hook prerouting priority -101", &local);
-    chain("output", "type nat hook output priority -101", &local);
+    // No answer by a pod's link is taken for ::1, whatever is set: better refused than waited for.
+    let own = if v4 { local } else { ["ip6 daddr != ::1 fib daddr type local jump ports"] };
+    chain("output", "type nat hook output priority -101", &own);
     let own = format!("{word} saddr . {word} daddr @own masquerade");
     let mut masquerade = vec![own.as_str()];
     if v4 {
@@ -73,11 +91,11 @@ pub fn render(family: Family, records: &[Record]) -> Option<Ruleset> {
 }
 
 /// The transaction that makes the kernel's rules those of all records.
-pub fn transaction(records: &[Record]) -> String {
+pub fn transaction(table: &str, records: &[Record]) -> String {
     [Family::Ip, Family::Ip6]
-        .map(|family| match render(family, records) {
+        .map(|family| match render(table, family, records) {
             Some(rules) => rules.load(),
-            None => Ruleset::new(family, TABLE).remove(),
+            None => Ruleset::new(family, table).remove(),
         })
         .concat()
 }
@@ -93,7 +111,7 @@ pub fn sync(records: &Records) -> Result<(), Error> {
     for network in records.beside().map_err(Error::io("the records"))? {
         all.extend(network.all().map_err(Error::io("the records"))?);
     }
-    nft::run_locked(&transaction(&all), lock).map_err(|error| Error {
+    nft::run_locked(&transaction(&table(records.place()), &all), lock).map_err(|error| Error {
         code: INPUT_OUTPUT,
         message: "the rules of host ports".into(),
         details: error.to_string(),
@@ -153,6 +171,17 @@ mod tests {
     }
 
     #[test]
+    fn each_place_has_tables_of_its_own() {
+        let of = |path: &str| table(Path::new(path));
+        assert_eq!(of("/var/lib/pintle/cni"), "pintle-hostports");
+        assert_eq!([of("/var/lib/pintle/cni/"), of("/var/lib/pintle/./cni")], [TABLE, TABLE]);
+        let (one, other) = (of("/a/bc"), of("/ab/c"));
+        assert!(one.starts_with("pintle-hostports-") && one.len() == TABLE.len() + 17, "{one}");
+        assert_ne!(one, other);
+        assert_eq!(one, of("/a/bc/"));
+    }
+
+    #[test]
     fn ports_lead_to_pods_and_the_later_one_has_them() {
         let records = [
             record("b", 2, "10.244.0.5", &[(8080, "tcp", ""), (53, "udp", "192.0.2.1"), (9, "sctp", "::")]),
@@ -160,17 +189,19 @@ mod tests {
             record("c", 3, "fd00::6", &[(8080, "tcp", ""), (1, "tcp", "192.0.2.1")]),
             record("d", 3, "10.244.0.9", &[]),
         ];
-        let rules = render(Family::Ip, &records).expect("rules");
+        let rules = render(TABLE, Family::Ip, &records).expect("rules");
         let elements = |name: &str| {
             rules.sets[name].elements.iter().map(|(k, v)| format!("{k} : {v}")).collect::<Vec<_>>().join(", ")
         };
         assert_eq!(elements("any"), "tcp . 8080 : 10.244.0.5 . 80, tcp . 8081 : 10.244.0.4 . 80");
         assert_eq!(elements("only"), "192.0.2.1 . udp . 53 : 10.244.0.5 . 80");
-        let rules = render(Family::Ip6, &records).expect("rules");
+        assert_eq!(rules.chains["output"].rules, ["fib daddr type local jump ports"]);
+        let rules = render(TABLE, Family::Ip6, &records).expect("rules");
+        assert_eq!(rules.chains["output"].rules, ["ip6 daddr != ::1 fib daddr type local jump ports"]);
         assert_eq!(rules.sets["any"].elements["tcp . 8080"], "fd00::6 . 80");
         assert!(rules.sets["only"].elements.is_empty() && !rules.chains.contains_key("guard"));
-        assert_eq!(render(Family::Ip, &records[3..]), None);
-        let none = transaction(&[]);
+        assert_eq!(render(TABLE, Family::Ip, &records[3..]), None);
+        let none = transaction(TABLE, &[]);
         assert!(!none.contains('{') && none.contains("delete table ip6 pintle-hostports"), "{none}");
     }
 }

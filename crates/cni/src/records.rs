@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Beside the folders of networks is `ports.lock`, which is held while the rules of host ports are written: one
-//! table has those of all networks.
+//! table has those of all networks beside each other.
 //!
 //! Nothing is synced to the disk: after a power loss there are no pods, and what is left of records is
 //! collected. A record is there before any address is its attachment's, and goes after all of them.
@@ -119,14 +119,18 @@ impl Records {
         Self { dir: data_dir.join(network) }
     }
 
+    /// The folder that this network's is in.
+    pub fn place(&self) -> &Path {
+        self.dir.parent().unwrap_or(&self.dir)
+    }
+
     /// Those of every network whose records are kept in the same place, this one's included.
     ///
     /// # Errors
     /// When the disk refuses.
     pub fn beside(&self) -> io::Result<Vec<Self>> {
-        let Some(all) = self.dir.parent() else { return Ok(vec![self.clone()]) };
         let mut out = Vec::new();
-        for entry in absent(fs::read_dir(all))?.into_iter().flatten() {
+        for entry in absent(fs::read_dir(self.place()))?.into_iter().flatten() {
             let dir = entry?.path();
             if dir.join("attachments").is_dir() {
                 out.push(Self { dir });
@@ -228,7 +232,7 @@ impl Records {
     pub fn hold_ports(&self) -> io::Result<File> {
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false).mode(0o600).custom_flags(libc_nofollow());
-        let file = options.open(self.dir.parent().unwrap_or(&self.dir).join("ports.lock"))?;
+        let file = options.open(self.place().join("ports.lock"))?;
         flock(&file, FlockOperation::LockExclusive)?;
         Ok(file)
     }

@@ -82,6 +82,7 @@ const TESTS: &[(&str, fn())] = &[
     ("pods_reach_each_other_and_the_host", pods_reach_each_other_and_the_host),
     ("ports_of_the_host", ports_of_the_host),
     ("networks_share_the_ports_of_the_host", networks_share_the_ports_of_the_host),
+    ("networks_of_two_places_keep_their_own_ports", networks_of_two_places_keep_their_own_ports),
     ("bandwidth_is_limited", bandwidth_is_limited),
     ("a_gate_that_refuses_or_is_silent_fails_the_add", a_gate_that_refuses_or_is_silent_fails_the_add),
     ("a_range_that_is_given_out_says_so", a_range_that_is_given_out_says_so),
@@ -140,6 +141,11 @@ impl Network {
         let mut config = self.config.clone();
         change(&mut config);
         config
+    }
+
+    /// The name of its tables of host ports.
+    fn table(&self) -> String {
+        cni::ports::table(self.dir.path())
     }
 
     /// What is in its folder but for what never goes.
@@ -360,10 +366,14 @@ fn ports_of_the_host() {
         let want = if is_reached { "p1" } else { "" };
         assert_eq!(says(from, to, port), want, "from {from:?} to {to}:{port}");
     }
-    let rules = output("nft list table ip pintle-hostports");
+    let rules = output(&format!("nft list table ip {}", network.table()));
     for part in ["udp . 8053 : 10.99.0.2 . 53", "sctp . 8090 : 10.99.0.2 . 90"] {
         assert!(rules.contains(part), "{part} in {rules}");
     }
+    // By IPv6, too; but no kernel takes an answer by a pod's link for ::1, and so nobody waits for one.
+    assert_eq!([says("", "2001:db8::10", 8085), says("p2", "2001:db8::10", 8085)], ["p1", "p1"]);
+    let own = TcpStream::connect_timeout(&"[::1]:8085".parse().expect("an address"), Duration::from_secs(5));
+    assert_eq!(own.expect_err("nobody listens").kind(), std::io::ErrorKind::ConnectionRefused);
     // What is in 127.0.0.1 is not for pods.
     run("ip -n p2 route replace 127.0.0.0/8 via 169.254.1.1 dev eth0 onlink");
     let host = TcpListener::bind("127.0.0.1:8099").expect("listens");
@@ -461,7 +471,7 @@ fn a_gate_that_refuses_or_is_silent_fails_the_add() {
     pod.end();
 }
 
-/// Ports of the host of pods of two networks are in one table: neither network takes the other's away.
+/// Ports of the host of pods of two networks of one place are in one table: neither network takes the other's away.
 fn networks_share_the_ports_of_the_host() {
     let network = Network::new(&["10.99.0.0/24"]);
     let port = |c: &mut Value, port: u16| {
@@ -482,6 +492,31 @@ fn networks_share_the_ports_of_the_host() {
     del(&pods[1], &second);
     assert_eq!([says("", "192.0.2.10", 9001), says("", "192.0.2.10", 9002)], ["p1", ""]);
     del(&pods[0], &first);
+    pods.iter().for_each(Container::end);
+    same(&kernel(), &before);
+}
+
+/// Two clusters on one host: neither writes the other's away, however often it writes its own.
+fn networks_of_two_places_keep_their_own_ports() {
+    let networks = [Network::new(&["10.99.0.0/24"]), Network::new(&["10.98.0.0/24"])];
+    let before = kernel();
+    let pods = ["p1", "p2"].map(Container::new);
+    let configs = [9001, 9002].map(|port| json!({"portMappings": [{"hostPort": port, "containerPort": 8080}]}));
+    let configs = [0, 1].map(|n| networks[n].with(|c| c["runtimeConfig"] = configs[n].clone()));
+    let answers = || [says("", "192.0.2.10", 9001), says("", "192.0.2.10", 9002)];
+    for n in [0, 1] {
+        add(&pods[n], &configs[n]);
+        serve(&pods[n], 8080);
+    }
+    assert_eq!(answers(), ["p1", "p2"]);
+    // What is written again for any reason.
+    for n in [0, 1] {
+        cni::ports::restore(&cni::records::Records::of(networks[n].dir.path(), "n")).expect("written");
+        assert_eq!(answers(), ["p1", "p2"]);
+    }
+    del(&pods[0], &configs[0]);
+    assert_eq!(answers(), ["", "p2"]);
+    del(&pods[1], &configs[1]);
     pods.iter().for_each(Container::end);
     same(&kernel(), &before);
 }
@@ -537,7 +572,7 @@ fn what_is_left_is_collected() {
     assert_eq!(network.files().len(), 6, "{:?}", network.files());
     assert_eq!(call("GC", &pods[0], &valid), Ok(Value::Null));
     assert_eq!(network.files().len(), 2, "{:?}", network.files());
-    assert!(output("nft list table ip pintle-hostports").contains("10.99.0.3"));
+    assert!(output(&format!("nft list table ip {}", network.table())).contains("10.99.0.3"));
     // Young, and there: the runtime may not tell of it yet. Gone: nobody will.
     let unknown = || {
         let known = std::collections::BTreeSet::new();

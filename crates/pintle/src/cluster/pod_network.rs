@@ -22,7 +22,7 @@ use super::pod_upkeep::Attachments;
 /// `first` are only what it will probably say, of the cluster's `ranges`. Where policies are kept (`gate`) the plugin
 /// asks before a pod gets its network.
 pub fn prepare(layout: &Layout, first: &[IpNet], ranges: &[IpNet], gate: bool, journal: &mut Journal) -> Result<()> {
-    record(journal)?;
+    record(layout, journal)?;
     pass_on(first, journal).context("IPv6 between pods")?;
     let program = std::env::current_exe().context("where this program is")?;
     cni::link_plugins(&layout.cni_plugins(), &program, &::cni::NAMES, PLUGIN_FOLDERS).context("the CNI plugins")?;
@@ -92,10 +92,18 @@ pub fn link(layout: &Layout, folder: Option<&Path>, program: &Path, journal: &mu
     Ok(())
 }
 
-/// The plugin makes these when a pod has a port of the host.
-pub fn record(journal: &mut Journal) -> Result<()> {
+/// The plugin makes these when a pod has a port of the host. Those of an earlier version, which every place shared,
+/// go: ours are written anew, and another cluster's keeper writes its own again.
+pub fn record(layout: &Layout, journal: &mut Journal) -> Result<()> {
+    let (own, former) = (::cni::ports::table(&layout.cni_state()), ::cni::ports::TABLE);
+    let is_former = |m: &Mutation| matches!(m, Mutation::NftTable { name, .. } if name == former && *name != own);
+    if journal.entries().iter().any(is_former)
+        && let Err(error) = net::nft::run(&::cni::ports::transaction(former, &[]), net::nft::Mode::Apply)
+    {
+        tracing::warn!(%error, "rules of host ports of an earlier version stay");
+    }
     for family in ["ip", "ip6"] {
-        journal.record(Mutation::NftTable { family: family.into(), name: ::cni::ports::TABLE.into() })?;
+        journal.record(Mutation::NftTable { family: family.into(), name: own.clone() })?;
     }
     Ok(())
 }

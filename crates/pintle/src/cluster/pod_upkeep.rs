@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
-use cni::ports::{self, TABLE};
+use cni::ports;
 use cni::records::Records;
 use net::monitor::{Monitor, Own};
 use stdx::backoff::Policy;
@@ -76,10 +76,10 @@ async fn try_keep_ports(attachments: &Attachments, clock: &SharedClock, failures
     // Before they are written, so that nothing is missed.
     let mut monitor = Monitor::start(Own::default())?;
     loop {
-        let records = Records::of(&attachments.state, host::cni::NETWORK);
+        let (records, table) = (Records::of(&attachments.state, host::cni::NETWORK), ports::table(&attachments.state));
         tokio::task::spawn_blocking(move || ports::restore(&records)).await??;
         *failures = 0;
-        monitor.disturbed(&[TABLE]).await?;
+        monitor.disturbed(&[&table]).await?;
         tracing::info!("somebody changed the rules of host ports: writing them again");
         clock.sleep(SETTLE).await;
     }

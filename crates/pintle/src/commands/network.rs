@@ -98,7 +98,7 @@ pub async fn run(args: Network, clock: SharedClock) -> Result<()> {
     let own: Option<network::Tell> = if args.no_cni {
         None
     } else {
-        pod_network::record(&mut journal)?;
+        pod_network::record(&layout, &mut journal)?;
         let program = std::env::current_exe().context("where this program is")?;
         pod_network::link(&layout, args.cni_bin_dir.as_deref(), &program, &mut journal)?;
         let (folder, layout) = (args.cni_conf_dir.clone().unwrap_or_else(|| layout.cni_config()), layout.clone());
