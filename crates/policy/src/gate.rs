@@ -16,7 +16,7 @@
 //! static pod that is its mirror, which the kubelet makes before the sandbox; without an API server static pods
 //! with a network of their own wait, for nobody knows what isolates them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
@@ -112,6 +112,21 @@ impl Claims {
         Some(key)
     }
 
+    /// How many words there were.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Forgets the sandboxes that are not among these and were told of before there were more than `count` words:
+    /// whoever says what there is looked after that. Whose they were.
+    pub fn keep(&mut self, present: &BTreeSet<String>, count: u64) -> BTreeSet<Key> {
+        let is_gone = |(container, (number, _)): (&String, &(u64, Record))| {
+            (*number <= count && !present.contains(container)).then(|| container.clone())
+        };
+        let gone: Vec<String> = self.by_pod.values().flatten().filter_map(is_gone).collect();
+        gone.iter().filter_map(|container| self.remove(container)).collect()
+    }
+
     fn at(&self, key: &Key) -> impl Iterator<Item = &(u64, Record)> {
         self.by_pod.get(key).into_iter().flat_map(BTreeMap::values)
     }
@@ -142,6 +157,8 @@ pub trait Desk: Send + Sync + 'static {
     fn claims(&self) -> &Mutex<Claims>;
     /// The pod's rules are to be looked at again, and `waiter` be answered once the kernel has them.
     fn look(&self, key: Key, waiter: Option<Waiter>);
+    /// There are too many: those that are gone are to be forgotten.
+    fn is_full(&self);
 }
 
 /// Makes the socket, before any pod may begin: who asks from now on waits for [`serve`]. One that is there
@@ -227,6 +244,7 @@ async fn answer(line: &str, desk: &dyn Desk, clock: &SharedClock) -> Result<(), 
             let (send, receive) = oneshot::channel();
             let (key, uid) = (record.key(), record.uid.clone());
             if !desk.claims().lock().add(record) {
+                desk.is_full();
                 return Err(format!("more than {CLAIMS} sandboxes"));
             }
             desk.look(key.clone(), Some(Waiter { key: key.clone(), uid, answer: send }));

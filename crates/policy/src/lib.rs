@@ -15,6 +15,7 @@
 //!   rules_let_through_what_the_api_says]
 //! * Any history ends as a fresh load. [src/nftables/table/tests.rs: any_history_ends_as_a_fresh_load]
 
+pub mod bridge;
 #[cfg(test)]
 mod cases;
 pub mod gate;
@@ -23,9 +24,12 @@ pub mod model;
 pub mod nftables;
 mod sync;
 
+use std::collections::BTreeSet;
+use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
 use net::nft::Kernel;
 use stdx::metrics::Registry;
 use tokio::net::UnixListener;
@@ -33,6 +37,11 @@ use tokio::net::UnixListener;
 pub use gate::Record;
 pub use nftables::TABLE;
 pub use sync::run;
+
+/// Asks which sandboxes the network plugin remembers, half-made ones included.
+pub type Sandboxes = Arc<dyn Fn() -> BoxFuture<'static, io::Result<BTreeSet<String>>> + Send + Sync>;
+/// Asks why rules of this node do not see all that the pod with this address gets.
+pub type Unseen = Arc<dyn Fn(IpAddr) -> Option<String> + Send + Sync>;
 
 /// What the component is told at its start.
 pub struct Options {
@@ -45,6 +54,10 @@ pub struct Options {
     pub gate: Option<UnixListener>,
     /// What the network plugin remembers of pods that are there already.
     pub records: Arc<dyn Fn() -> Vec<Record> + Send + Sync>,
+    /// Which of them it remembers still: a word of one's end may be lost.
+    pub sandboxes: Sandboxes,
+    /// Who knows what rules do not see ([`bridge::unseen`]).
+    pub unseen: Unseen,
     /// The addresses of a DNS of the cluster that is no pod: policies know it by the labels that upstream's has.
     pub names: Vec<IpAddr>,
 }

@@ -23,7 +23,7 @@ use stdx::shutdown::Stage;
 use stdx::{ClockExt, Rng, SharedClock};
 
 use crate::Options;
-use crate::gate::{self, Waiter};
+use crate::gate::{self, Desk, Waiter};
 use crate::metrics::Metrics;
 use crate::model::objects;
 use crate::model::policy::{self, Policy};
@@ -38,6 +38,10 @@ const RETRY: Backoff = Backoff { initial: Duration::from_millis(200), max: Durat
 const CALM: Duration = Duration::from_secs(60);
 /// And so long at most the others wait: pods are open meanwhile.
 const OPEN: Duration = Duration::from_secs(1);
+/// How often the runtime's words are compared with what its plugin remembers.
+const COMPARE: Duration = Duration::from_secs(60);
+/// How often it is asked whether rules see what pods say to each other.
+const LOOK: Duration = Duration::from_secs(60);
 /// At most so many policies are named at a time as waiting for the kernel.
 const NAMED: usize = 100;
 /// The code of the Wait.
@@ -71,6 +75,8 @@ struct Sync {
     unknown: Vec<Waiter>,
     /// What the kernel refused: how often, and when to try again.
     refused: BTreeMap<Key, (u32, Instant)>,
+    /// What rules do not see was asked then, and this was the answer.
+    looked: Option<(Instant, Option<String>)>,
 }
 
 /// Of one object there is one change.
@@ -100,6 +106,14 @@ impl Sync {
         };
         if let Some(listener) = options.gate.take() {
             gate::serve(listener, dirty.clone(), metrics.clone(), &clock, stage);
+            let (dirty, clock, sandboxes, own) =
+                (dirty.clone(), clock.clone(), options.sandboxes.clone(), stage.clone());
+            stage.spawn(async move {
+                tokio::select! {
+                    never = compare(&dirty, &clock, &sandboxes) => match never {},
+                    () = own.stopped() => {}
+                }
+            });
         }
         let caches = Caches::start(client, &dirty, &clock, &rng, stage);
         let applied = Applied::with_names(options.kernel.clone(), &options.names);
@@ -116,6 +130,7 @@ impl Sync {
             known: Vec::new(),
             unknown: Vec::new(),
             refused: BTreeMap::new(),
+            looked: None,
         }
     }
 
@@ -259,6 +274,48 @@ impl Sync {
             // Who asked may have gone.
             let _ = waiter.answer.send(Ok(()));
         }
+        self.tell_unseen();
+    }
+
+    /// Where pods are behind a bridge there are packets that no rule sees.
+    fn tell_unseen(&mut self) {
+        let now = self.clock.now();
+        let is_due = self.looked.as_ref().is_none_or(|(at, _)| now.since(*at) >= LOOK);
+        if !is_due || self.applied.table().policies().is_empty() {
+            return;
+        }
+        let addresses = self.applied.table().one_here();
+        if addresses.is_empty() {
+            return;
+        }
+        let found = addresses.into_iter().find_map(|address| (self.options.unseen)(address));
+        let before = self.looked.replace((now, found.clone())).and_then(|(_, said)| said);
+        if let Some(text) = found.filter(|text| before.as_ref() != Some(text)) {
+            tracing::warn!("{text}");
+            self.telling.is_unseen(&self.options.node_name, &text);
+        }
+    }
+}
+
+/// Forgets sandboxes whose end was not told, now and then and when there are too many.
+async fn compare(dirty: &Dirty, clock: &SharedClock, sandboxes: &crate::Sandboxes) -> Infallible {
+    loop {
+        tokio::select! {
+            () = clock.sleep(COMPARE) => {}
+            () = dirty.full.notified() => {}
+        }
+        // The plugin writes down what it has before it tells of it.
+        let count = dirty.claims.lock().count();
+        match sandboxes().await {
+            Ok(present) => {
+                let gone = dirty.claims.lock().keep(&present, count);
+                if !gone.is_empty() {
+                    tracing::info!(count = gone.len(), "pods are gone although nobody said so");
+                }
+                gone.into_iter().for_each(|key| dirty.look(key, None));
+            }
+            Err(error) => tracing::warn!(%error, "the records of the pod network cannot be read"),
+        }
     }
 }
 
@@ -322,6 +379,18 @@ impl Telling {
         for reference in self.waiting.values() {
             self.waits.publish(reference, NOT_IN_KERNEL, "nftables", said);
         }
+    }
+
+    /// As other components of a node tell of it: its name stands for its uid.
+    fn is_unseen(&self, node: &str, text: &str) {
+        let about = Reference {
+            api_version: "v1".into(),
+            kind: "Node".into(),
+            name: node.to_owned(),
+            uid: node.to_owned(),
+            ..Reference::default()
+        };
+        self.recorder.event(&about, Type::Warning, "NetworkPolicyNotSeen", text.to_owned());
     }
 
     fn is_refused(&self, caches: &Caches, key: &Key, error: &str) {

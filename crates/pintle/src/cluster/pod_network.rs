@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use host::cni::{self, Network, PLUGIN_FOLDERS};
@@ -125,6 +126,18 @@ pub fn records(layout: &Layout) -> Vec<policy::Record> {
             addresses: record.addresses,
         })
         .collect()
+}
+
+/// Which sandboxes have a network, or something of one.
+pub fn sandboxes(layout: &Layout) -> policy::Sandboxes {
+    let records = ::cni::records::Records::of(&layout.cni_state(), cni::NETWORK);
+    Arc::new(move || {
+        let records = records.clone();
+        let look = move || -> io::Result<BTreeSet<String>> {
+            Ok(records.keys()?.into_iter().map(|(key, _)| key.container_id().to_owned()).collect())
+        };
+        Box::pin(async move { tokio::task::spawn_blocking(look).await? })
+    })
 }
 
 /// Takes away what belongs to no pod that the runtime knows. What fails is told: pods start without it.

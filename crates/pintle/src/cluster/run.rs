@@ -401,6 +401,8 @@ impl Cluster {
                 let layout = self.layout.clone();
                 Arc::new(move || pod_network::records(&layout))
             },
+            sandboxes: pod_network::sandboxes(&self.layout),
+            unseen: Arc::new(policy::bridge::unseen),
             names: self.dns_address().into_iter().collect(),
         };
         let (clock, rng, stage) = (self.clock.clone(), self.rng.clone(), self.components.clone());

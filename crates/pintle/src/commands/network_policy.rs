@@ -84,7 +84,9 @@ pub async fn run(args: NetworkPolicy, clock: SharedClock) -> Result<()> {
         kernel,
         registry,
         gate: Some(gate),
+        sandboxes: pod_network::sandboxes(&layout),
         records: Arc::new(move || pod_network::records(&layout)),
+        unseen: Arc::new(policy::bridge::unseen),
         names: args.cluster_dns.clone(),
     };
     let component = |stage| {

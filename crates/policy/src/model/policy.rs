@@ -83,12 +83,31 @@ pub enum Namespaces {
     Matching(Selector),
 }
 
+impl PodPeer {
+    fn matches(&self, namespace: &str, of_namespace: Option<&Labels>, labels: &Labels) -> bool {
+        let inside = match &self.namespaces {
+            Namespaces::One(name) => name == namespace,
+            // What is not known of a namespace lets nobody in.
+            Namespaces::Matching(selector) => of_namespace.is_some_and(|of| selector.matches(of)),
+        };
+        inside && self.pods.matches(labels)
+    }
+
+    /// A label that each of its pods has, if it asks for one.
+    fn label(&self) -> Option<(String, String)> {
+        let exact = |key: &str| self.pods.requires_exact(key).map(|value| (key.to_owned(), value.to_owned()));
+        self.pods.requirements().iter().find_map(|requirement| exact(&requirement.key))
+    }
+}
+
 /// The pods that the peers of a rule name. Rules that name the same share it.
 #[derive(Debug)]
 pub struct Group {
     /// What its set is called: by what is in it.
     pub name: String,
-    peers: Vec<PodPeer>,
+    /// By a label that they ask for: a rule may have thousands, and each pod is looked at by each group.
+    labelled: BTreeMap<String, BTreeMap<String, Vec<PodPeer>>>,
+    others: Vec<PodPeer>,
 }
 
 impl PartialEq for Group {
@@ -104,19 +123,23 @@ impl Group {
         peers.sort_by(|a, b| a.0.cmp(&b.0));
         peers.dedup_by(|a, b| a.0 == b.0);
         let name = format!("pods-{}", hash(peers.iter().map(|(text, _)| text.as_str())));
-        Self { name, peers: peers.into_iter().map(|(_, peer)| peer).collect() }
+        let mut group = Self { name, labelled: BTreeMap::new(), others: Vec::new() };
+        for (_, peer) in peers {
+            match peer.label() {
+                Some((key, value)) => {
+                    group.labelled.entry(key).or_default().entry(value).or_default().push(peer);
+                }
+                None => group.others.push(peer),
+            }
+        }
+        group
     }
 
     /// Is a pod with these labels one of them, in this namespace with those labels?
     pub fn matches(&self, namespace: &str, of_namespace: Option<&Labels>, labels: &Labels) -> bool {
-        self.peers.iter().any(|peer| {
-            let inside = match &peer.namespaces {
-                Namespaces::One(name) => name == namespace,
-                // What is not known of a namespace lets nobody in.
-                Namespaces::Matching(selector) => of_namespace.is_some_and(|of| selector.matches(of)),
-            };
-            inside && peer.pods.matches(labels)
-        })
+        let labelled = self.labelled.iter().filter_map(|(key, values)| values.get(labels.get(key)?));
+        let mut peers = labelled.flatten().chain(&self.others);
+        peers.any(|peer| peer.matches(namespace, of_namespace, labels))
     }
 }
 

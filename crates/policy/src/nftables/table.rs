@@ -144,6 +144,12 @@ impl Table {
         FAMILIES.map(|family| render::base(family, &[]).remove()).concat()
     }
 
+    /// The addresses of one pod of this node, if it has any that is known.
+    pub fn one_here(&self) -> Vec<IpAddr> {
+        let here = self.places.iter().find(|(key, _)| self.pods.get(key).is_some_and(|pod| pod.is_here));
+        here.map(|(_, place)| place.addresses.clone()).unwrap_or_default()
+    }
+
     /// The policies in it.
     pub fn policies(&self) -> &BTreeMap<Key, Arc<Policy>> {
         &self.policies

@@ -21,6 +21,8 @@ pub(super) struct Dirty {
     pub(super) claims: Mutex<Claims>,
     marks: Mutex<Marks>,
     pub(super) wake: Notify,
+    /// More sandboxes are claimed than there can be.
+    pub(super) full: Notify,
 }
 
 #[derive(Default)]
@@ -63,6 +65,10 @@ impl Desk for Dirty {
             marks.pods.insert(key);
             marks.waiters.extend(waiter);
         });
+    }
+
+    fn is_full(&self) {
+        self.full.notify_one();
     }
 }
 

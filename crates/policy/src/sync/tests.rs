@@ -52,6 +52,13 @@ impl Kernel for Slow {
     }
 }
 
+/// The answer, once more.
+fn asked<T: Clone>(answer: &Mutex<(Option<T>, u32)>) -> Option<T> {
+    let mut answer = answer.lock();
+    answer.1 += 1;
+    answer.0.clone()
+}
+
 struct Bench {
     fake: Fake,
     client: Client,
@@ -60,6 +67,10 @@ struct Bench {
     registry: Registry,
     stage: Stage,
     folder: tempfile::TempDir,
+    /// What the plugin remembers, while it can be read, and how often it was asked.
+    sandboxes: Arc<Mutex<(Option<BTreeSet<String>>, u32)>>,
+    /// What rules do not see, and how often that was asked.
+    unseen: Arc<Mutex<(Option<String>, u32)>>,
 }
 
 const ADD: &str =
@@ -85,17 +96,24 @@ impl Bench {
         let fake = Fake::new(resources, shared.clone(), Rng::seeded(1));
         let (client, kernel, stage) = (Client::new(fake.handler(), "test"), Arc::new(Slow::default()), Stage::new());
         let (registry, folder) = (Registry::default(), tempfile::tempdir().expect("a folder"));
+        let (sandboxes, unseen) = (Arc::new(Mutex::new((None, 0))), Arc::new(Mutex::new((None, 0))));
+        let (own_sandboxes, own_unseen) = (sandboxes.clone(), unseen.clone());
         let options = Options {
             node_name: "here".into(),
             kernel: kernel.clone(),
             registry: registry.clone(),
             gate: Some(gate::bind(&folder.path().join("gate")).expect("bound")),
             records: Arc::new(move || records.clone()),
+            sandboxes: Arc::new(move || {
+                let present: Option<BTreeSet<String>> = asked(&own_sandboxes);
+                Box::pin(async move { present.ok_or_else(|| std::io::Error::other("a disk")) })
+            }),
+            unseen: Arc::new(move |_| asked(&own_unseen)),
             names: Vec::new(),
         };
         let (own, inner) = (client.clone(), stage.clone());
         stage.spawn(async move { run(own, shared, Rng::seeded(2), options, &inner).await });
-        let bench = Self { fake, client, clock, kernel, registry, stage, folder };
+        let bench = Self { fake, client, clock, kernel, registry, stage, folder, sandboxes, unseen };
         bench.answer("delete table ip pintle-policy", Ok(())).await;
         bench
     }
@@ -386,5 +404,57 @@ async fn rules_the_kernel_does_not_have_are_a_wait_and_refused_ones_an_event() {
         .await;
     bench.answer("dport 666", Ok(())).await;
     bench.until("it is over", |b| b.waits().is_empty()).await;
+    bench.stage.stop();
+}
+
+#[tokio::test]
+async fn a_sandbox_whose_end_was_not_told_is_forgotten() {
+    let bench = Bench::start().await;
+    bench.deny_all("deny").await;
+    let uid = bench.pod(None).await;
+    bench.settle().await;
+    let asked = bench.ask(ADD.replace("UID", &uid));
+    bench.answer("add element ip pintle-policy ingress-pods { 10.244.0.7 : drop }", Ok(())).await;
+    assert_eq!(asked.await.expect("asked"), "{\"ok\":true}\n");
+    let at_once = client::DeleteParams { grace_period_seconds: Some(0), ..Default::default() };
+    let pods = bench.client.dynamic(Resource::of::<core::Pod>()).namespace("n");
+    pods.delete("p", &at_once).await.expect("deleted");
+    bench.settle().await;
+    // As long as nobody can say, and while the plugin remembers it, it is there.
+    for (times, present) in [(1, None), (2, Some(BTreeSet::from(["c1".to_owned()])))] {
+        bench.sandboxes.lock().0 = present;
+        bench.clock.advance(COMPARE);
+        bench.until("it is compared", |b| b.sandboxes.lock().1 == times).await;
+        bench.settle().await;
+        assert!(bench.kernel.asked.lock().is_empty(), "{:?}", bench.kernel.asked.lock());
+    }
+    bench.sandboxes.lock().0 = Some(BTreeSet::new());
+    bench.clock.advance(COMPARE);
+    bench.answer("delete element ip pintle-policy ingress-pods { 10.244.0.7 }", Ok(())).await;
+    bench.stage.stop();
+}
+
+#[tokio::test]
+async fn what_no_rule_sees_is_told_once() {
+    let bench = Bench::start().await;
+    bench.unseen.lock().0 = Some("there is a bridge".into());
+    let told = |b: &Bench| {
+        let all = b.fake.objects("events");
+        all.iter().filter(|e| e["reason"] == "NetworkPolicyNotSeen").map(|e| e["message"].clone()).collect::<Vec<_>>()
+    };
+    // Without policies nobody expects anything of rules.
+    bench.pod(Some("10.244.0.7")).await;
+    bench.settle().await;
+    assert_eq!(bench.unseen.lock().1, 0);
+    bench.deny_all("deny").await;
+    bench.answer("10.244.0.7", Ok(())).await;
+    bench.until("it is told", |b| told(b) == ["there is a bridge"]).await;
+    bench.clock.advance(LOOK);
+    let outward = |policy: &mut Value| policy["spec"]["policyTypes"] = json!(["Egress"]);
+    bench.fake.change("networkpolicies.networking.k8s.io", "n", "deny", outward);
+    bench.answer("delete element ip pintle-policy ingress-pods", Ok(())).await;
+    bench.until("it is asked again", |b| b.unseen.lock().1 == 2).await;
+    bench.settle().await;
+    assert_eq!(told(&bench), ["there is a bridge"]);
     bench.stage.stop();
 }

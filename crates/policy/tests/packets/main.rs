@@ -46,6 +46,7 @@ fn packets() {
         println!("packets: {name}");
         check(&mut node);
         node.set(&[]);
+        world::control();
     }
     node.cleanup();
 }
@@ -291,6 +292,8 @@ fn services(node: &mut Node) {
     node.set(&[about("p1", json!({"policyTypes": ["Ingress", "Egress"]}))]);
     allowed(&[("p1", service)]);
     denied(&[("p2", service)]);
+    node.set(&[]);
+    world::control();
     within("n1", || run("nft delete table ip services"));
 }
 

@@ -10,12 +10,13 @@
 //!
 //! Everything is inside a network and a mount namespace of the test's own, and goes with it.
 
+use std::collections::BTreeSet;
 use std::fs::{File, write};
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 use std::process::Command;
-use std::sync::mpsc;
+use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -89,7 +90,7 @@ pub fn build() {
     for (pod, node, net, byte) in [("p1", "n1", 0, 2), ("p2", "n1", 0, 3), ("p3", "n2", 1, 2)] {
         self::pod(pod, node, net, byte);
     }
-    for name in ["n1", "out"] {
+    for name in ["n1", "n2", "out"] {
         serve(name);
     }
 }
@@ -203,8 +204,20 @@ pub fn allowed(pairs: &[(&str, &str)]) {
     }
 }
 
+/// What was not let through since the last [`control`].
+static DENIED: Mutex<BTreeSet<(String, String)>> = Mutex::new(BTreeSet::new());
+
+/// Without policies everything is let through that was not: somebody is there, and answers.
+pub fn control() {
+    let pairs = std::mem::take(&mut *DENIED.lock().expect("no panic"));
+    let pairs: Vec<(&str, &str)> = pairs.iter().map(|(from, to)| (&**from, &**to)).collect();
+    allowed(&pairs);
+}
+
 /// Nothing of a list is let through.
 pub fn denied(pairs: &[(&str, &str)]) {
+    let owned = pairs.iter().map(|(from, to)| ((*from).to_owned(), (*to).to_owned()));
+    DENIED.lock().expect("no panic").extend(owned);
     std::thread::scope(|scope| {
         for (from, to) in pairs {
             scope.spawn(move || {

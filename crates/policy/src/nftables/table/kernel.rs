@@ -125,17 +125,73 @@ fn nft(args: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// Is this process in a network namespace of its own? If not, the test is run in one.
+#[allow(clippy::disallowed_methods, reason = "says that this process is the one inside")]
+fn is_inside(test: &str) -> bool {
+    if std::env::var(INSIDE).is_ok() {
+        return true;
+    }
+    let mut command = Command::new("unshare");
+    command.args(["--net", "--"]).arg(std::env::current_exe().expect("this program"));
+    let name = format!("nftables::table::kernel::{test}");
+    command.args([&name, "--exact", "--ignored", "--nocapture"]).env(INSIDE, "1");
+    assert!(command.status().expect("unshare runs").success(), "inside; see above");
+    false
+}
+
+/// One policy of ten thousand peers, networks with exceptions among them, and a thousand pods: the kernel takes it in
+/// the messages of every day, holds all of it, and gives it back.
+#[test]
+#[ignore = "needs root: ./dev test runs it"]
+fn ten_thousand_peers_go_as_messages() {
+    use serde_json::json;
+    if !is_inside("ten_thousand_peers_go_as_messages") {
+        return;
+    }
+    let (own, mut sender) = (net::monitor::Own::default(), net::nf_tables::Sender::default());
+    let send = |text: &str| net::nft::run(text, net::nft::Mode::Apply).expect("taken");
+    let mut go = |table: &mut Table, changes: &[Change]| {
+        let changes = table.change(changes);
+        let batch = net::nf_tables::encode_all(&changes).expect("it can be said");
+        let sent = sender.send(&batch, &own).expect("sent");
+        sent.unwrap_or_else(|no| panic!("{}", no.told_of(&changes)));
+    };
+    let nets = (0..5000_u32).map(|i| {
+        let net = |last: &str| format!("{}.{}.{}.{last}", 20 + i / 2500, i / 25 % 100, i % 25);
+        json!({"ipBlock": {"cidr": net("0/24"), "except": [net("64/26"), net("200/32")]}})
+    });
+    let selectors = (0..5000).map(|i| json!({"podSelector": {"matchLabels": {"app": format!("a{i}")}}}));
+    let spec = json!({"podSelector": {"matchLabels": {"app": "a1"}}, "ingress": [{"from": nets.chain(selectors).collect::<Vec<_>>()}]});
+    let pod = |i: u32| {
+        let (name, address) = (format!("p{i}"), format!("10.244.{}.{}", i / 200, 2 + i % 200));
+        cases::pod("shop", &name, &[("app", &format!("a{}", i * 7 % 6000))], &[&address], i.is_multiple_of(9))
+    };
+    let mut table = Table::default();
+    send(&table.load());
+    let empty = sorted(&nft(&["-s", "list", "ruleset"]));
+    let namespace = Change::Namespace("shop".into(), Some(Labels::new()));
+    go(&mut table, &std::iter::once(namespace).chain((0..1000).map(pod)).collect::<Vec<_>>());
+    go(&mut table, &[cases::policy("shop", "huge", spec)]);
+    // 715 of the pods have labels up to a4999 among those; the last one comes later.
+    let whole = table.whole(Family::Ip);
+    let count = |prefix: &str| {
+        let sets = whole.sets.iter().filter(|(name, _)| name.starts_with(prefix));
+        sets.map(|(_, set)| set.elements.len()).sum::<usize>()
+    };
+    assert!(count("nets-") > 5000 && count("pods-") > 700, "{} {}", count("nets-"), count("pods-"));
+    let said = sorted(&nft(&["-s", "list", "ruleset"]));
+    nft(&["flush", "ruleset"]);
+    send(&table.load());
+    assert!(said == sorted(&nft(&["-s", "list", "ruleset"])), "the messages left something else");
+    go(&mut table, &[Change::Policy(Key::new("shop", "huge"), None)]);
+    assert_eq!(sorted(&nft(&["-s", "list", "ruleset"])), empty);
+}
+
 /// The messages that go to the kernel leave the rules that the texts leave, and every difference can be said in them.
 #[test]
 #[ignore = "needs root: ./dev test runs it"]
-#[allow(clippy::disallowed_methods, reason = "says that this process is the one inside")]
 fn messages_say_what_texts_say() {
-    if std::env::var(INSIDE).is_err() {
-        let mut command = Command::new("unshare");
-        command.args(["--net", "--"]).arg(std::env::current_exe().expect("this program"));
-        let name = "nftables::table::kernel::messages_say_what_texts_say";
-        command.args([name, "--exact", "--ignored", "--nocapture"]).env(INSIDE, "1");
-        assert!(command.status().expect("unshare runs").success(), "inside; see above");
+    if !is_inside("messages_say_what_texts_say") {
         return;
     }
     let (own, mut sender) = (net::monitor::Own::default(), net::nf_tables::Sender::default());
