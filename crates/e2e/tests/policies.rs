@@ -244,6 +244,15 @@ async fn somebody_outside_reaches_a_load_balancer(world: &World) -> Result<()> {
     if cluster_port(cluster).await? == "6443" {
         cluster.eventually("the API server's port is kept", told).await?;
     }
+    cluster.apply(&balancer.replace("balanced", "greedy").replace("8088", "22")).await?;
+    let told = || async {
+        let events = cluster.kubectl(&["get", "events", "--field-selector=reason=SyncLoadBalancerFailed"]).await?;
+        ensure!(events.contains("port 22/TCP") && events.contains("belongs to those who log in (SSH)"), "{events}");
+        let shown = cluster.kubectl(&["get", "service", "greedy"]).await?;
+        ensure!(shown.contains("<pending>"), "{shown}");
+        Ok(())
+    };
+    cluster.eventually("nobody is locked out", told).await?;
     cluster.kubectl(&["delete", "service", "balanced", "greedy"]).await?;
     cluster.kubectl(&["delete", "networkpolicy", "outside"]).await?;
     Ok(())

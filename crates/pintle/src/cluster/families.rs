@@ -32,6 +32,23 @@ pub fn check_order(pods: &[IpNet], services: &[IpNet]) -> Result<()> {
     bail!("--cluster-cidr and --service-cluster-ip-range must begin with ranges of the same family")
 }
 
+/// The node's first address is of that family, too: what has one address only, the API server's Service among them,
+/// would lead nowhere.
+///
+/// # Errors
+/// Says how to give it one.
+pub fn check_node(node: &[IpAddr], pods: &[IpNet]) -> Result<()> {
+    let (Some(address), Some(range)) = (node.first(), pods.first()) else { return Ok(()) };
+    if address.is_ipv4() == range.addr().is_ipv4() {
+        return Ok(());
+    }
+    let family = if range.addr().is_ipv4() { "IPv4" } else { "IPv6" };
+    bail!(
+        "--cluster-cidr begins with {range}, and this node's first address is {address}: name one of {family} first with \
+         --node-ip, or give this host one and a default route by {family}"
+    )
+}
+
 /// The pod ranges of the only node: of each of the cluster's the first that the node controller gives.
 pub fn first_ranges(cluster: &[IpNet]) -> Vec<IpNet> {
     let first = |range: &IpNet| {
@@ -78,6 +95,23 @@ mod tests {
         let (both, six) = (nets(&["10.244.0.0/16", "fd00::/56"]), nets(&["fd01::/112"]));
         assert!(check_order(&both, &both).is_ok() && check_order(&six, &six).is_ok());
         assert!(check_order(&both, &six).is_err());
+    }
+
+    #[test]
+    fn the_node_is_of_the_first_family() {
+        let ips = |texts: &[&str]| texts.iter().map(|t| t.parse().expect("an address")).collect::<Vec<IpAddr>>();
+        let (both, six) = (nets(&["10.244.0.0/16", "fd00::/56"]), nets(&["fd00::/56", "10.244.0.0/16"]));
+        for (node, pods, good) in [
+            (&["192.0.2.1"][..], &both, true),
+            (&["192.0.2.1", "fd01::1"], &both, true),
+            (&["fd01::1", "192.0.2.1"], &both, false),
+            (&["fd01::1"], &six, true),
+            (&["192.0.2.1"], &six, false),
+        ] {
+            assert_eq!(check_node(&ips(node), pods).is_ok(), good, "{node:?} {pods:?}");
+        }
+        let said = check_node(&ips(&["192.0.2.1"]), &six).expect_err("refused").to_string();
+        assert!(said.contains("fd00::/56") && said.contains("one of IPv6 first with --node-ip"), "{said}");
     }
 
     #[test]

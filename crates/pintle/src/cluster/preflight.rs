@@ -9,7 +9,7 @@ use host::sysctl;
 use ipnet::IpNet;
 use stdx::SharedClock;
 
-use crate::cluster::families;
+use crate::cluster::{address, families};
 use crate::commands::up::{Component, Up};
 
 /// The kubelet's port.
@@ -41,6 +41,10 @@ pub fn check(args: &Up, clock: &SharedClock) -> Result<()> {
     families::check(POD_RANGE, &args.cluster_cidr)?;
     families::check(SERVICE_RANGE, &args.service_cluster_ip_range)?;
     families::check_order(&args.cluster_cidr, &args.service_cluster_ip_range)?;
+    if node {
+        let addresses = families::node_addresses(&args.node_ip, &args.cluster_cidr, address::outward_of);
+        families::check_node(&addresses, &args.cluster_cidr)?;
+    }
     let pod_network =
         own_runtime.then(|| (families::first_ranges(&args.cluster_cidr), args.roots.layout().cni_state()));
     let pods = args.cluster_cidr.iter().map(|range| (POD_RANGE, *range));

@@ -54,7 +54,7 @@ pub struct Network {
     /// The Node's name [default: the host's].
     #[arg(long, value_name = "NAME")]
     hostname_override: Option<String>,
-    /// How other nodes are reached.
+    /// How other nodes are reached; every node must be told the same.
     #[arg(long, value_enum, default_value = "auto", value_name = "MODE")]
     mode: Mode,
     /// The cluster's ranges of pods' addresses: a Node that says another is not believed.

@@ -71,7 +71,7 @@ pub struct Up {
     /// Where pod addresses come from: one range, or one of each family.
     #[arg(long, default_value = "10.244.0.0/16", value_name = "CIDR", value_delimiter = ',')]
     pub cluster_cidr: Vec<IpNet>,
-    /// How pods of other nodes are reached.
+    /// How pods of other nodes are reached; nodes that join must be told the same.
     #[arg(long, value_enum, default_value = "auto", value_name = "MODE")]
     pub network_mode: super::network::Mode,
     /// The domain of the cluster's names.

@@ -14,6 +14,9 @@ use super::table::{Change, Table};
 /// Policies that the kernel refuses, and what it said.
 pub type Refused = BTreeMap<Key, String>;
 
+/// So many changes are worked in before anybody else has a turn.
+const AT_A_TIME: usize = 128;
+
 /// The tables in the kernel.
 pub struct Applied {
     kernel: Arc<dyn Kernel>,
@@ -67,7 +70,11 @@ impl Applied {
             }
         }
         if !self.is_loaded {
-            self.table.change(changes);
+            // The first time that is all there is: others of this node have a turn meanwhile.
+            for part in changes.chunks(AT_A_TIME) {
+                self.table.change(part);
+                tokio::task::yield_now().await;
+            }
             return self.load().await;
         }
         // A cancelled call leaves the state unknown until the next load.
