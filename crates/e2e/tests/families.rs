@@ -8,6 +8,7 @@ use e2e::cluster::Cluster;
 use e2e::images;
 use e2e::registry::Registry;
 use serde_json::Value;
+use tokio::process::Command;
 
 const V4: [&str; 2] = ["10.244.0.0/16", "10.96.0.0/16"];
 const V6: [&str; 2] = ["fd00:10:244::/56", "fd00:10:96::/112"];
@@ -95,8 +96,9 @@ impl World {
         let (image, glibc) = (registry.reference("busybox:1"), registry.reference("glibc:1"));
         let serve = "mkdir /w; echo hello > /w/index.html; exec httpd -f -p 8080 -h /w";
         let sleep = "exec sleep 100000";
-        let pods =
-            [pod("web", &image, serve, &served()), pod("client", &image, sleep, ""), pod("glibc", &glibc, sleep, "")];
+        let slow = "metadata: {annotations: {kubernetes.io/ingress-bandwidth: 8M}, ";
+        let slow = pod("glibc", &glibc, sleep, "").replace("metadata: {", slow);
+        let pods = [pod("web", &image, serve, &served()), pod("client", &image, sleep, ""), slow];
         cluster.apply(&format!("{}{}", services(), pods.concat())).await?;
         cluster.kubectl(&["wait", "--for=condition=Ready", "pod", "--all", "--timeout=90s"]).await?;
         let families: Vec<bool> = ranges.iter().map(|[pods, _]| pods.contains('.')).collect();
@@ -192,6 +194,10 @@ async fn pods_and_services(world: &World) -> Result<()> {
     }
     world.says("client", "nslookup -type=aaaa six.default.svc.cluster.local", &[&six[0].to_string()]).await?;
     world.says("client", "wget -q -O - http://six/", &["hello"]).await?;
+    // What the pod's annotation says of its bandwidth.
+    let queues = Command::new("tc").args(["qdisc", "show"]).output().await?.stdout;
+    let limited = String::from_utf8_lossy(&queues).lines().filter(|l| l.contains("tbf") && l.contains("8Mbit")).count();
+    ensure!(limited == 1, "{}", String::from_utf8_lossy(&queues));
     // The first family is that of what has one only.
     let first = &world.families[..1];
     addresses(&service("kubernetes").await?["spec"]["clusterIPs"], first).context("the API server")?;

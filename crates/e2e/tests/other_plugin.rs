@@ -4,17 +4,27 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
 use e2e::cluster::{Cluster, guard};
 use e2e::images;
 use e2e::registry::Registry;
 use serde_json::json;
-use tokio::process::Command;
 
 const BRIDGE: &str = "pintle-e2e-cni";
 /// Whether rules see packets of bridges.
 const SHOWN: &str = "/proc/sys/net/bridge/bridge-nf-call-iptables";
+
+/// The bridge is the user's, and gone when this is dropped.
+struct Bridge;
+
+impl Drop for Bridge {
+    fn drop(&mut self) {
+        // Where no pod began there is none.
+        let _ = std::process::Command::new("ip").args(["link", "delete", BRIDGE]).stderr(Stdio::null()).status();
+    }
+}
 
 /// The setting, put back when this is dropped.
 struct Setting(String);
@@ -57,6 +67,8 @@ const NOBODY: &str = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmet
     spec: {podSelector: {matchLabels: {app: web}}, policyTypes: [Ingress]}\n";
 
 struct World {
+    // Goes first: the host is compared when the cluster goes.
+    _bridge: Bridge,
     cluster: Cluster,
     /// Of the page's pod.
     address: String,
@@ -81,7 +93,8 @@ impl World {
 async fn a_bridge_of_the_users_own() -> Result<()> {
     let registry = Registry::start(&[images::busybox("busybox:1")?]).await?;
     guard().await?;
-    let mut cluster = Cluster::prepare()?;
+    let mut world = World { _bridge: Bridge, cluster: Cluster::prepare()?, address: String::new() };
+    let cluster = &mut world.cluster;
     let folder = cluster.root().join("config/cni");
     fs::create_dir_all(&folder)?;
     fs::write(folder.join("05-mine.conflist"), configuration(&cluster.root().join("addresses")))?;
@@ -91,13 +104,10 @@ async fn a_bridge_of_the_users_own() -> Result<()> {
     let web = pod("web", &image, "mkdir /w; echo web > /w/index.html; exec httpd -f -p 8080 -h /w");
     cluster.apply(&(web + &pod("client", &image, "exec sleep 100000") + SERVICE)).await?;
     cluster.kubectl(&["wait", "--for=condition=Ready", "pod", "--all", "--timeout=90s"]).await?;
-    let address = cluster.kubectl(&["get", "pod", "web", "-o", "jsonpath={.status.podIP}"]).await?;
-    ensure!(address.starts_with("10.244.77."), "{address} is none of the user's network");
-    let world = World { cluster, address };
+    world.address = cluster.kubectl(&["get", "pod", "web", "-o", "jsonpath={.status.podIP}"]).await?;
+    ensure!(world.address.starts_with("10.244.77."), "{} is none of the user's network", world.address);
     tried(&world).await?;
     world.cluster.kubectl(&["delete", "pod", "--all"]).await?;
-    let removed = Command::new("ip").args(["link", "delete", BRIDGE]).status().await?;
-    ensure!(removed.success(), "the bridge is the user's, and was there");
     Ok(())
 }
 

@@ -70,6 +70,16 @@ pub fn is_kept(old: &str, network: &Network, cluster: &[IpNet]) -> bool {
         && ranges.iter().any(is_in)
 }
 
+/// True while the runtime takes our configuration: it takes the first by name, and users may put their own before.
+pub fn is_used(folder: &Path) -> bool {
+    let names = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.file_name());
+    let is_configuration = |name: &std::ffi::OsString| {
+        let kind = Path::new(name).extension().and_then(|e| e.to_str());
+        matches!(kind, Some("conf" | "conflist" | "json"))
+    };
+    names.filter(is_configuration).min().is_none_or(|first| first == CONFIGURATION)
+}
+
 /// Writes the configuration in place. containerd watches for writes and ignores a file that is
 /// renamed into the folder, so this is the one file that is not replaced atomically; a torn one is
 /// written again at the next start.
@@ -160,6 +170,19 @@ mod tests {
         assert_eq!((&plugin["gate"], &plugin["mtu"]), (&json!("/run/g.sock"), &json!(1450)));
         let without = render(&Network { gate: None, mtu: None, ..network });
         assert!(!without.contains("gate") && !without.contains("mtu"), "{without}");
+    }
+
+    #[test]
+    fn a_configuration_that_comes_before_ours_is_the_users() {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let add = |name: &str| fs::write(dir.path().join(name), "{}").expect("written");
+        assert!(is_used(&dir.path().join("none")) && is_used(dir.path()));
+        for other in [CONFIGURATION, "87-podman.conflist", "05-README", ".swp"] {
+            add(other);
+            assert!(is_used(dir.path()), "{other}");
+        }
+        add("05-mine.conf");
+        assert!(!is_used(dir.path()));
     }
 
     #[test]

@@ -24,7 +24,7 @@ use host::containerd::{self, Started};
 use host::journal::{Journal, Mutation};
 use host::layout::Layout;
 use host::process::ProcessId;
-use host::{preflight, reset, supervisor, sysctl};
+use host::{cni, preflight, reset, supervisor, sysctl};
 use kinds::kind::ClusterOptions;
 use net::conntrack::Conntrack;
 use net::iptables::Tools;
@@ -318,6 +318,8 @@ impl Cluster {
                 journal.record(Mutation::NftTable { family: family.into(), name: table.into() })?;
             }
         }
+        // What leads to no link of ours may well lead to a pod of another plugin.
+        let own_network = self.args.container_runtime_endpoint.is_none() && cni::is_used(&self.layout.cni_config());
         let client = self.client(identities::component("system:kube-proxy"), "kube-proxy");
         let health = proxy::Health::new(self.clock.clone(), &self.server.metrics.registry);
         let options = proxy::Options {
@@ -325,7 +327,7 @@ impl Cluster {
             service_cidrs: self.args.service_cluster_ip_range.clone(),
             cluster_cidrs: self.args.cluster_cidr.clone(),
             mode: proxy::Mode::Nftables,
-            pod_interfaces: Some("veth*".into()),
+            pod_interfaces: own_network.then(|| "veth*".into()),
             detect_local: proxy::DetectLocal::ClusterCidr,
             node_ports: proxy::NodePorts::All,
             masquerade_all: false,
