@@ -141,6 +141,8 @@ fn leaves_first(service: &core::Service, pod: &BoundPod) -> bool {
         && !matches!(spec.cluster_ip.as_deref(), None | Some("" | "None"));
     leaving::is_wanted(annotations.and_then(|a| a.get(leaving::WANTED)).map(String::as_str))
         && has_rules
+        // Connections go to all of its endpoints for as long as there are any.
+        && spec.publish_not_ready_addresses != Some(true)
         && spec.selector.as_ref().is_some_and(|s| !s.is_empty() && s.iter().all(selects))
 }
 

@@ -13,7 +13,9 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let folder = folder(path)?;
     make_all(folder)?;
     replace(path, bytes, true)?;
-    sync(folder)
+    sync(folder)?;
+    // It may have been made by who did not wait for that.
+    folder.parent().filter(|parent| !parent.as_os_str().is_empty()).map_or(Ok(()), sync)
 }
 
 /// The same for what only an end of this process must not take: it is whole or not there for whoever reads it next,

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ::cri::{Client, Containerd, Snapshots, TaskEventKind, v1};
@@ -35,8 +36,10 @@ pub struct CriRuntime {
     containerd: Containerd,
     views: Views,
     socket: PathBuf,
-    /// How often containers were given other resources: who knows one as it was before asks for it again.
+    /// When containers were last given other resources: who knows one as it was before asks for it again.
     changes: Mutex<HashMap<String, u64>>,
+    /// Names the next such time: never the same twice.
+    stamps: AtomicU64,
     /// Sandboxes that were stopped, network and all, and are not removed yet: to stop them again changes nothing.
     stopped: Mutex<HashSet<String>>,
 }
@@ -59,6 +62,7 @@ impl CriRuntime {
             views: Views::new(Snapshots::new(endpoint, clock.clone())?),
             socket: ::cri::socket_path(endpoint)?,
             changes: Mutex::default(),
+            stamps: AtomicU64::new(1),
             stopped: Mutex::default(),
         })
     }
@@ -429,7 +433,7 @@ impl Runtime for CriRuntime {
     async fn update_container(&self, id: &str, resources: v1::LinuxContainerResources) -> Result<()> {
         let done = self.client.update_container_resources(id, resources).await;
         // Also where it failed: it may have happened.
-        *self.changes.lock().entry(id.to_owned()).or_default() += 1;
+        self.changes.lock().insert(id.to_owned(), self.stamps.fetch_add(1, Ordering::Relaxed));
         done
     }
 

@@ -415,7 +415,7 @@ impl Runtime for Fake {
 
     async fn stop_container(&self, id: &str, grace: Duration) -> Result<()> {
         self.held("stop_container").await;
-        let mut world = self.call("stop_container", &format!("{id} {}", grace.as_secs()))?;
+        let mut world = self.call("stop_container", &format!("{id} {}", ::cri::whole_seconds(grace)))?;
         let at = world.stamp();
         let c = world.find(id)?;
         if c.may_run() {

@@ -63,7 +63,7 @@ pub struct Container {
     pub recursive_read_only: Vec<String>,
     /// The signal that the runtime ends it with, where it tells.
     pub stop_signal: Option<String>,
-    /// How often it had been given other resources when it was asked for.
+    /// Names the last time it had been given other resources when it was asked for; zero when it never was.
     pub changes: u64,
 }
 

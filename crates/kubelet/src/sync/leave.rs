@@ -38,7 +38,11 @@ pub async fn first(
         return grace;
     }
     let services = if pod.is_deleted() { ctx.cluster.leaves_first(pod) } else { Vec::new() };
-    let Some(limit) = limit(pod.is_deleted(), seen.may_run(), grace, &services) else { return grace };
+    let Some(limit) = limit(pod.is_deleted(), seen.may_run(), grace, &services) else {
+        // A wait that was given up for this quicker end is over.
+        mail.activity(None);
+        return grace;
+    };
     let begun = ctx.clock.now();
     let text = format!("new connections may still go to it by {}", services.join(", "));
     mail.activity(Some(Wait { code: LEAVING, on: "the node's service proxy".into(), text }));

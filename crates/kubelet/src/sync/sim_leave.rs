@@ -74,3 +74,30 @@ async fn a_quicker_end_is_waited_for_no_longer_than_it_allows() {
     sim.until("gone", |s| s.cluster.is_gone() && s.task.is_finished()).await;
     assert_eq!(stopped_with(&sim), 0);
 }
+
+/// A grace that the wait has left a part of is not none: that would be to be killed at once.
+#[tokio::test]
+async fn what_is_left_of_a_second_is_a_second() {
+    for (seed, grace) in [(66, 1), (67, 30)] {
+        let sim = exposed(seed).await;
+        delete(&sim, grace);
+        sim.until("it waits", says).await;
+        sim.clock.advance(Duration::from_millis(50));
+        sim.cluster.left.send_replace(true);
+        sim.until("gone", |s| s.cluster.is_gone() && s.task.is_finished()).await;
+        assert_eq!(i64::try_from(stopped_with(&sim)), Ok(grace));
+    }
+}
+
+#[tokio::test]
+async fn a_wait_that_was_given_up_is_said_no_more() {
+    let sim = exposed(68).await;
+    let door = sim.runtime.hold("stop_container");
+    delete(&sim, 30);
+    sim.until("it waits", says).await;
+    delete(&sim, 0);
+    sim.until("it is being ended", |s| s.runtime.is_held("stop_container")).await;
+    sim.until("it says so no more", |s| !says(s)).await;
+    drop(door);
+    sim.until("gone", |s| s.cluster.is_gone() && s.task.is_finished()).await;
+}

@@ -140,6 +140,10 @@ pub struct Worker {
     activity: Option<Wait>,
     memory: Arc<Mutex<Memory>>,
     step: Step,
+    /// What a start or an end under way counts as, and since when it is.
+    step_began: Option<(&'static str, Instant)>,
+    /// The first start has begun.
+    has_begun: bool,
     failures: u32,
     /// No step begins before.
     not_before: Option<Instant>,
@@ -212,6 +216,8 @@ impl Worker {
             activity: None,
             memory: Arc::new(Mutex::new(Memory::new(ctx.settings.longest_back_off))),
             step: Step::None,
+            step_began: None,
+            has_begun: false,
             failures: 0,
             not_before: None,
             cleaned: false,
@@ -235,16 +241,8 @@ impl Worker {
     pub async fn run(mut self, stage: Stage) {
         let stopped = stage.stopped();
         let mut stopped = std::pin::pin!(stopped);
-        let (mut is_news, mut operation) = (false, "create");
-        loop {
-            let began = self.ctx.clock.now();
-            let goes_on = self.turn(is_news).await;
-            operation = if self.gone { "kill" } else { operation };
-            self.ctx.metrics.worker_duration.took(&[operation], self.ctx.clock.now().since(began));
-            if !goes_on {
-                break;
-            }
-            operation = "sync";
+        let mut is_news = false;
+        while self.turn(is_news).await {
             let event = self.next(&mut stopped).await;
             is_news = matches!(event, Event::News);
             if !self.handle(event) {
@@ -320,8 +318,12 @@ impl Worker {
                     self.end_start();
                 }
             }
-            Event::Started(_) if !self.life.is_running() => self.end_start(),
+            Event::Started(_) if !self.life.is_running() => {
+                self.step_took();
+                self.end_start();
+            }
             Event::Started(outcome) => {
+                self.step_took();
                 self.step = Step::None;
                 self.stale = true;
                 match outcome {
@@ -335,6 +337,9 @@ impl Worker {
             }
             Event::Ended(result) | Event::Cleaned(result) => {
                 let cleaning = matches!(self.step, Step::Clean(_));
+                if !cleaning {
+                    self.step_took();
+                }
                 self.step = Step::None;
                 self.stale = true;
                 match result {
@@ -375,6 +380,13 @@ impl Worker {
             }
         }
         true
+    }
+
+    /// A start or an end has come to its end: how long it took, as upstream counts the work on pods.
+    fn step_took(&mut self) {
+        if let Some((operation, began)) = self.step_began.take() {
+            self.ctx.metrics.worker_duration.took(&[operation], self.ctx.clock.now().since(began));
+        }
     }
 
     /// A start that was not to go on is over: whatever it left is seen at the next look.
