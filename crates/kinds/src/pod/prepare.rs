@@ -98,12 +98,16 @@ fn drop_disabled_status(new: &mut PodStatus, old: &PodStatus) {
 /// Fields behind gates that are off.
 fn drop_disabled(spec: &mut PodSpec) {
     spec.scheduling_group = None;
+    drop_stop_signals(spec);
+}
+
+/// A lifecycle that said nothing else goes, too: an update that says it again changes nothing.
+fn drop_stop_signals(spec: &mut PodSpec) {
     for lifecycle in lifecycles(spec) {
-        if let Some(inner) = lifecycle {
-            inner.stop_signal = None;
-            if inner.post_start.is_none() && inner.pre_stop.is_none() {
-                *lifecycle = None;
-            }
+        let Some(inner) = lifecycle.as_mut().filter(|inner| inner.stop_signal.is_some()) else { continue };
+        inner.stop_signal = None;
+        if inner.post_start.is_none() && inner.pre_stop.is_none() {
+            *lifecycle = None;
         }
     }
 }
@@ -120,9 +124,7 @@ fn keep_disabled(spec: &mut PodSpec, old: &PodSpec) {
             .any(|container| container.lifecycle.as_ref().is_some_and(|lifecycle| lifecycle.stop_signal.is_some()))
     };
     if !stops(old) {
-        for lifecycle in lifecycles(spec).into_iter().filter_map(Option::as_mut) {
-            lifecycle.stop_signal = None;
-        }
+        drop_stop_signals(spec);
     }
 }
 
