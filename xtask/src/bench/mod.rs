@@ -36,8 +36,9 @@ use figures::Figures;
 const IMAGE: &str = "pintle.invalid/bench/nginx:1";
 
 /// What may be left out, and how short it may be.
-const FLAGS: [&str; 12] = [
+const FLAGS: [&str; 13] = [
     "--only-chain",
+    "--only-cpu",
     "--only-load",
     "--only-names",
     "--only-network",
@@ -98,6 +99,9 @@ pub fn run(args: &[String]) -> Result<()> {
         println!("{}", figures.table());
         return Ok(());
     }
+    if has("--only-cpu") {
+        return runtime.block_on(many_turns(&clock, quick));
+    }
     if has("--only-load") {
         runtime.block_on(server_alone(&clock, if quick { 500 } else { 5000 }, &mut figures))?;
         println!("{}", figures.table());
@@ -147,7 +151,7 @@ async fn all(clock: &SharedClock, quick: bool, only_pods: bool, mut figures: Fig
     let quiet = Duration::from_secs(if quick { 10 } else { 60 });
     pods::run(&client, &socket, clock, rounds, bare, &mut figures).await.context("pods")?;
     if only_pods {
-        cluster.stop().await?;
+        end(cluster).await?;
         many_pods(clock, quick, &mut figures).await.context("many pods")?;
         println!("{}", figures.table());
         return Ok(());
@@ -165,7 +169,8 @@ async fn all(clock: &SharedClock, quick: bool, only_pods: bool, mut figures: Fig
     );
     custom::run(&client, pid, clock, &mut figures).await.context("custom resources")?;
     load::beyond(&client, pid, clock, count, &mut figures).await.context("beyond")?;
-    cluster.stop().await?;
+    let binary = cluster.binary().to_owned();
+    end(cluster).await?;
     many_pods(clock, quick, &mut figures).await.context("many pods")?;
     streams_and_pages(clock, quick, &mut figures).await?;
     names::run(clock, quick, &mut figures).await.context("names")?;
@@ -174,8 +179,7 @@ async fn all(clock: &SharedClock, quick: bool, only_pods: bool, mut figures: Fig
     // Prints a table of its own.
     let short: Vec<String> = quick.then(|| "--quick".to_owned()).into_iter().collect();
     services::outside(&short).context("services")?;
-    let binary = std::fs::metadata(cluster.binary())?.len();
-    let megabytes = binary as f64 / 1e6;
+    let megabytes = std::fs::metadata(binary)?.len() as f64 / 1e6;
     figures.add("binary, stripped", format!("{megabytes:.1} MB"), "≤ 40 MB", Some(megabytes <= 40.0));
     println!("{}", figures.table());
     Ok(())
@@ -192,12 +196,26 @@ async fn with_image() -> Result<(Cluster, PathBuf)> {
     Ok((cluster, socket))
 }
 
+/// Stops a cluster and takes away what it left on the host: the next one finds it as it was before this one.
+async fn end(mut cluster: Cluster) -> Result<()> {
+    cluster.stop().await?;
+    Ok(tokio::task::spawn_blocking(move || drop(cluster)).await?)
+}
+
 /// Many pods, on a cluster that has done nothing else.
 async fn many_pods(clock: &SharedClock, quick: bool, figures: &mut Figures) -> Result<()> {
-    let (mut cluster, socket) = with_image().await?;
+    let (cluster, socket) = with_image().await?;
     let (client, pid) = (client(&cluster, clock)?, cluster.pid().context("the cluster runs")?);
     many::run(&client, &socket, clock, pid, quick, figures).await?;
-    cluster.stop().await
+    end(cluster).await
+}
+
+/// The processor time of pods alone, turn by turn: what two builds are compared by.
+async fn many_turns(clock: &SharedClock, quick: bool) -> Result<()> {
+    let (cluster, socket) = with_image().await?;
+    let (client, pid) = (client(&cluster, clock)?, cluster.pid().context("the cluster runs")?);
+    many::turns(&client, &socket, clock, pid, if quick { 3 } else { 10 }).await?;
+    end(cluster).await
 }
 
 /// What goes through the kubelet's own server.
