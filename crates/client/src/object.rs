@@ -1,9 +1,11 @@
 //! What every object tells about itself, read from its bytes without reading the rest.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
 use jiff::Timestamp;
+use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use crate::error::{Error, Result};
@@ -98,15 +100,46 @@ fn revision<'de, D: Deserializer<'de>>(d: D) -> Result<u64, D::Error> {
     if text.is_empty() { Ok(0) } else { text.parse().map_err(serde::de::Error::custom) }
 }
 
-#[derive(Deserialize)]
-struct Envelope {
-    #[serde(default)]
-    metadata: Meta,
+/// Finds `metadata` among an object's fields and keeps it.
+struct Envelope<'a>(&'a mut Option<Meta>);
+
+impl<'de> DeserializeSeed<'de> for Envelope<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_map(self)
+    }
 }
 
-/// Reads the metadata of an object's JSON.
+impl<'de> Visitor<'de> for Envelope<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(field) = map.next_key::<Cow<'de, str>>()? {
+            if field == "metadata" {
+                *self.0 = Some(map.next_value()?);
+                return Ok(());
+            }
+            map.next_value::<IgnoredAny>()?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads the metadata of an object's JSON. What follows it, which is most of an object, is not looked at.
 pub fn meta(json: &[u8]) -> Result<Meta> {
-    serde_json::from_slice::<Envelope>(json).map(|e| e.metadata).map_err(Error::decode)
+    let mut found = None;
+    let read = Envelope(&mut found).deserialize(&mut serde_json::Deserializer::from_slice(json));
+    // Once it is found, the reader's only complaint is that there is more.
+    match (found, read) {
+        (Some(meta), _) => Ok(meta),
+        (None, Ok(())) => Ok(Meta::default()),
+        (None, Err(error)) => Err(Error::decode(error)),
+    }
 }
 
 /// The resourceVersion of a typed object as a number; 0 when it has none.
@@ -127,5 +160,16 @@ mod tests {
         .expect("valid");
         assert_eq!((meta.key().to_string(), meta.revision), ("b/a".to_owned(), 12));
         assert_eq!(meta.controller().map(|o| o.uid.as_str()), Some("u"));
+    }
+
+    #[test]
+    fn metadata_is_found_wherever_it_stands() {
+        let name = |json: &str| meta(json.as_bytes()).ok().map(|m| m.name);
+        assert_eq!(name(r#"{"metadata":{"name":"a"},"spec":{"metadata":{"name":"b"}}}"#), Some("a".into()));
+        assert_eq!(name(r#"{"spec":{"metadata":{"name":"b"}},"\u006detadata":{"name":"a"}}"#), Some("a".into()));
+        assert_eq!(name(r#"{"kind":"x"}"#), Some(String::new()));
+        for odd in ["", "[]", r#"{"kind":"x""#, r#"{"metadata":{"name":1}}"#, r#"{"metadata":"x"}"#] {
+            assert_eq!(name(odd), None, "{odd}");
+        }
     }
 }

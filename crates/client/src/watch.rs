@@ -61,7 +61,7 @@ impl Frames {
 
     async fn line(&mut self) -> Option<Result<Bytes>> {
         loop {
-            if let Some(end) = self.piece.iter().position(|b| *b == b'\n') {
+            if let Some(end) = memchr::memchr(b'\n', &self.piece) {
                 let whole = end + 1 == self.piece.len();
                 let mut line = self.piece.split_to(end + 1);
                 line.truncate(end);

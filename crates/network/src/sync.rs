@@ -29,8 +29,9 @@ const RETRY: Policy = Policy { initial: Duration::from_millis(200), max: Duratio
 const UNREACHED: &str = "PodsUnreachable";
 const NOT_IN_KERNEL: &str = "RoutesNotInKernel";
 
-/// How long what the kernel tells is gathered.
-const SETTLE: Duration = Duration::from_millis(100);
+/// How long what the kernel tells is gathered: while pods come and go it tells all the time, and to be asked for
+/// all its links and routes costs it more the more pods there are.
+const SETTLE: Duration = Duration::from_secs(1);
 
 /// Runs until the stage stops. What it made stays.
 pub async fn run(client: Client, clock: SharedClock, rng: Rng, options: Options, stage: &Stage) {

@@ -38,6 +38,22 @@ enum End {
     Relist,
 }
 
+/// An object that was read.
+enum Found<V> {
+    Fits(Arc<Cached<V>>),
+    /// Its metadata alone: the rest does not fit the view.
+    Odd(object::Meta),
+}
+
+impl<V> Found<V> {
+    fn meta(&self) -> &object::Meta {
+        match self {
+            Self::Fits(cached) => &cached.meta,
+            Self::Odd(meta) => meta,
+        }
+    }
+}
+
 pub(super) struct Reflector<V> {
     what: Builder<V>,
     api: Api<serde_json::Value>,
@@ -242,42 +258,44 @@ impl<V: View> Reflector<V> {
         }
     }
 
-    /// Reads an object; `None` (said in the log) when it does not fit the view.
-    fn read(&self, bytes: Bytes) -> Result<(object::Meta, Option<Arc<Cached<V>>>)> {
+    /// Reads an object; that it does not fit the view is said in the log.
+    fn read(&self, bytes: Bytes) -> Result<Found<V>> {
         let meta = object::meta(&bytes)?;
         match serde_json::from_slice::<V>(&bytes) {
             Ok(view) => {
                 let json = if self.what.keep_json { bytes } else { Bytes::new() };
-                let cached = Arc::new(Cached { meta: meta.clone(), view, json });
-                Ok((meta, Some(cached)))
+                Ok(Found::Fits(Arc::new(Cached { meta, view, json })))
             }
             Err(error) => {
                 tracing::error!(resource = %self.what.resource, key = %meta.key(), %error, "an object does not fit; kept as it was");
-                Ok((meta, None))
+                Ok(Found::Odd(meta))
             }
         }
     }
 
     fn applied(&self, bytes: Bytes) -> Result<u64> {
-        let (meta, object) = self.read(bytes)?;
-        if let Some(new) = object {
+        let found = self.read(bytes)?;
+        let revision = found.meta().revision;
+        if let Found::Fits(new) = found {
             let handlers = self.shared.handlers.lock();
             let old = self.shared.cache.write().insert(new.clone());
             for change in changes(old, new) {
                 self.tell(&handlers, &change);
             }
         }
-        Ok(meta.revision)
+        Ok(revision)
     }
 
     fn deleted(&self, bytes: &Bytes) -> Result<u64> {
-        let (meta, last) = self.read(bytes.clone())?;
+        let found = self.read(bytes.clone())?;
+        let revision = found.meta().revision;
         let handlers = self.shared.handlers.lock();
-        let known = self.shared.cache.write().remove(&meta.key());
-        if let Some(object) = last.filter(|_| known.is_some()).or(known) {
-            self.tell(&handlers, &Change::Deleted(object));
+        let known = self.shared.cache.write().remove(&found.meta().key());
+        if let Some(known) = known {
+            let last = if let Found::Fits(last) = found { last } else { known };
+            self.tell(&handlers, &Change::Deleted(last));
         }
-        Ok(meta.revision)
+        Ok(revision)
     }
 
     /// Makes the cache equal to a list; tells what differs.
@@ -285,17 +303,18 @@ impl<V: View> Reflector<V> {
         let handlers = self.shared.handlers.lock();
         let mut present: BTreeSet<Key> = BTreeSet::new();
         for bytes in objects {
-            let (meta, object) = match self.read(bytes) {
-                Ok(read) => read,
+            let found = match self.read(bytes) {
+                Ok(found) => found,
                 Err(error) => {
                     tracing::error!(resource = %self.what.resource, %error, "an object has no readable metadata");
                     continue;
                 }
             };
-            present.insert(meta.key());
-            let Some(new) = object else { continue };
+            let key = found.meta().key();
+            present.insert(key.clone());
+            let Found::Fits(new) = found else { continue };
             let same = |o: Arc<Cached<V>>| o.meta.uid == new.meta.uid && o.meta.revision == new.meta.revision;
-            if self.shared.cache.read().get(&meta.key()).is_some_and(same) {
+            if self.shared.cache.read().get(&key).is_some_and(same) {
                 continue;
             }
             let old = self.shared.cache.write().insert(new.clone());
