@@ -15,14 +15,19 @@ pub fn running(proc: &Path, socket: &Path) -> Vec<(i32, String)> {
     pids.filter_map(|pid| Some((pid, id(&proc.join(pid.to_string()), socket)?))).collect()
 }
 
-/// Those that have lost their bundle.
-pub fn abandoned(proc: &Path, socket: &Path) -> Vec<i32> {
-    let all = running(proc, socket).into_iter().map(|(pid, _)| pid);
+/// Those that have lost their bundle, of those that [`running`] has found.
+pub fn abandoned(proc: &Path, socket: &Path, running: &[(i32, String)]) -> Vec<i32> {
+    let all = running.iter().map(|(pid, _)| *pid);
     all.filter(|pid| is_abandoned(&proc.join(pid.to_string()), socket)).collect()
 }
 
 /// The id a shim of this runtime was started with; `None` for every other process.
 fn id(process: &Path, socket: &Path) -> Option<String> {
+    // To read the words of a process takes a look into its memory; its name, of which the kernel keeps fifteen
+    // letters, does not.
+    if std::fs::read(process.join("comm")).is_ok_and(|name| !name.starts_with(b"containerd-shim")) {
+        return None;
+    }
     let words = std::fs::read(process.join("cmdline")).unwrap_or_default();
     let words: Vec<&str> = words.split(|b| *b == 0).filter_map(|w| std::str::from_utf8(w).ok()).collect();
     let program = words.first().and_then(|p| Path::new(p).file_name()).unwrap_or_default();
@@ -37,12 +42,14 @@ fn is_abandoned(process: &Path, socket: &Path) -> bool {
         && std::fs::read_link(process.join("cwd")).is_ok_and(|cwd| cwd.to_string_lossy().ends_with(" (deleted)"))
 }
 
-/// Ends them. Blocks for as long as a walk over all processes takes.
-pub fn end_abandoned(socket: &Path) {
+/// Ends them; what runs, with the id of each. Blocks for as long as a walk over all processes takes.
+pub fn end_abandoned(socket: &Path) -> Vec<(i32, String)> {
     let proc = Path::new("/proc");
-    for pid in abandoned(proc, socket) {
+    let running = running(proc, socket);
+    for pid in abandoned(proc, socket, &running) {
         end(pid, |process| is_abandoned(process, socket));
     }
+    running
 }
 
 /// Ends the shim that was started with this id. For one whose container is gone: a bundle may be left
@@ -79,6 +86,8 @@ mod tests {
         let process = |pid: i32, words: &[&str], cwd: &str| {
             let path = proc.path().join(pid.to_string());
             std::fs::create_dir_all(&path).expect("made");
+            let name = words.first().and_then(|w| Path::new(w).file_name()).unwrap_or_default().to_string_lossy();
+            std::fs::write(path.join("comm"), format!("{name:.15}\n")).expect("written");
             std::fs::write(path.join("cmdline"), words.join("\0") + "\0").expect("written");
             std::os::unix::fs::symlink(cwd, path.join("cwd")).expect("linked");
         };
@@ -91,6 +100,8 @@ mod tests {
         process(5, &[shim, "-address"], gone);
         process(6, &[], gone);
         std::fs::create_dir(proc.path().join("self")).expect("made");
-        assert_eq!(abandoned(proc.path(), Path::new("/run/c.sock")), [1]);
+        let socket = Path::new("/run/c.sock");
+        let running = running(proc.path(), socket);
+        assert_eq!(abandoned(proc.path(), socket, &running), [1]);
     }
 }

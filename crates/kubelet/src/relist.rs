@@ -2,7 +2,8 @@
 //!
 //! With hints a list every half minute finds what a lost hint hid; without them, one every second
 //! is the only way to learn that a container ended. A hint about an id that nobody knows asks for a
-//! list, at most one a second.
+//! list where it begins something, unless somebody knows it a second later: the start that makes it
+//! hears its id after the hint.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,10 +19,14 @@ use tokio::sync::mpsc;
 
 use crate::context::Context;
 use crate::pods::Pods;
-use crate::runtime::{Error, Happened, Summary};
+use crate::runtime::{Error, Happened, Hint, Summary};
 
 const WITH_HINTS: Duration = Duration::from_secs(30);
 const WITHOUT: Duration = Duration::from_secs(1);
+/// What the runtime has forgotten is looked for at most so often: that is a walk over all processes.
+const TIDY: Duration = Duration::from_secs(20);
+/// Hints about what nobody knows that are kept; at the bound a list is taken at once.
+const UNKNOWN: usize = 1024;
 /// Hints that wait to be read; at the bound the stream waits.
 const CAPACITY: usize = 256;
 const RECONNECT: Policy = Policy { initial: Duration::from_millis(100), max: Duration::from_secs(10) };
@@ -53,7 +58,7 @@ pub struct Relist {
 }
 
 enum Event {
-    Hint(crate::runtime::Hint),
+    Hint(Hint),
     /// The stream of hints has begun or broken.
     Stream(bool),
     Due,
@@ -87,8 +92,10 @@ impl Relist {
         let mut stopped = std::pin::pin!(stage.stopped());
         let mut known = BTreeMap::new();
         let (mut streaming, mut due) = (false, self.ctx.clock.now());
-        let mut shown = false;
+        let (mut shown, mut tidied) = (false, None);
+        let mut unknown = Unknown::default();
         loop {
+            let wake = unknown.due.map_or(due, |at| at.min(due));
             let event = tokio::select! {
                 biased;
                 () = &mut stopped => return,
@@ -96,19 +103,18 @@ impl Relist {
                 Some(hint) = hint.recv() => Event::Hint(hint),
                 changed = self.all_shown.changed(), if !shown => {
                     shown = changed.is_err() || *self.all_shown.borrow();
+                    due = self.ctx.clock.now();
                     Event::Due
                 }
-                () = self.ctx.clock.sleep_until(due) => Event::Due,
+                () = self.ctx.clock.sleep_until(wake) => Event::Due,
             };
             let now = self.ctx.clock.now();
             match event {
                 Event::Hint(hint) => {
-                    let owner = self.ctx.owners.of(&hint.id);
-                    if !owner.is_some_and(|uid| self.pods.hinted(&uid, &hint)) {
-                        let last = self.health.lock().listed.unwrap_or_default();
-                        due = due.min((last + WITHOUT).max(now));
+                    if self.is_told(&hint) || unknown.keep(hint, now) {
+                        continue;
                     }
-                    continue;
+                    due = now;
                 }
                 Event::Stream(began) => {
                     streaming = began;
@@ -118,12 +124,20 @@ impl Relist {
                 }
                 Event::Due => {}
             }
-            self.list(&mut known, shown).await;
+            if !unknown.settle(|hint| self.is_told(hint)) && now < due {
+                continue;
+            }
+            self.list(&mut known, shown, &mut tidied).await;
             due = self.ctx.clock.now() + if streaming { WITH_HINTS } else { WITHOUT };
         }
     }
 
-    async fn list(&self, known: &mut BTreeMap<String, Summary>, shown: bool) {
+    /// Tells whoever cares for what the hint is about; false when nobody does.
+    fn is_told(&self, hint: &Hint) -> bool {
+        self.ctx.owners.of(&hint.id).is_some_and(|uid| self.pods.hinted(&uid, hint))
+    }
+
+    async fn list(&self, known: &mut BTreeMap<String, Summary>, shown: bool, tidied: &mut Option<Instant>) {
         let (metrics, began) = (&self.ctx.metrics, self.ctx.clock.now());
         if let Some(last) = self.health.lock().listed {
             metrics.relist_interval.took(&[], began.since(last));
@@ -148,7 +162,7 @@ impl Relist {
             let cared_for = match news(known.get(uid), summary) {
                 News::None => self.pods.knows(uid),
                 News::Grown(ids) => {
-                    let hints = ids.into_iter().map(|id| crate::runtime::Hint { id, what: Happened::Started });
+                    let hints = ids.into_iter().map(|id| Hint { id, what: Happened::Started });
                     // Each is told, whoever listens to the first.
                     hints.filter(|hint| !self.pods.hinted(uid, hint)).count() == 0
                 }
@@ -158,8 +172,39 @@ impl Relist {
                 self.pods.orphan(uid, summary);
             }
         }
-        self.ctx.runtime.tidy(&found).await;
+        if tidied.is_none_or(|at| now.since(at) >= TIDY) {
+            self.ctx.runtime.tidy(&found).await;
+            *tidied = Some(now);
+        }
         *known = found;
+    }
+}
+
+/// Hints about what nobody knew when they came.
+#[derive(Default)]
+struct Unknown {
+    hints: Vec<Hint>,
+    /// When to look whether somebody knows by then.
+    due: Option<Instant>,
+}
+
+impl Unknown {
+    /// Keeps a hint for later; false when there are too many.
+    fn keep(&mut self, hint: Hint, now: Instant) -> bool {
+        // Nobody misses what is gone, and what is about to begin is told once more when it begins.
+        if hint.what != Happened::Other {
+            self.due.get_or_insert(now + WITHOUT);
+            self.hints.push(hint);
+        }
+        self.hints.len() < UNKNOWN
+    }
+
+    /// Tells them once more. True when something has begun that still nobody knows.
+    fn settle(&mut self, mut is_told: impl FnMut(&Hint) -> bool) -> bool {
+        self.due = None;
+        let mut left = std::mem::take(&mut self.hints);
+        left.retain(|hint| !is_told(hint));
+        left.iter().any(|hint| hint.what == Happened::Started)
     }
 }
 
@@ -207,7 +252,7 @@ fn news(before: Option<&Summary>, now: &Summary) -> News {
 async fn listen(
     runtime: Arc<dyn crate::runtime::Runtime>,
     clock: SharedClock,
-    hints: mpsc::Sender<crate::runtime::Hint>,
+    hints: mpsc::Sender<Hint>,
     streams: mpsc::Sender<bool>,
 ) {
     let mut failures = 0;
@@ -251,6 +296,32 @@ mod tests {
             out.containers.insert(id.to_owned(), state as i32);
         }
         out
+    }
+
+    #[test]
+    fn only_what_begins_for_nobody_asks_for_a_list() {
+        let check = |hints: &[(&str, Happened)], known: &str, want: bool| {
+            let (mut unknown, mut told) = (Unknown::default(), Vec::new());
+            for (id, what) in hints {
+                assert!(unknown.keep(Hint { id: (*id).to_owned(), what: *what }, Instant::default()), "{id}");
+            }
+            let asks = unknown.settle(|hint| {
+                let is_known = known.contains(&hint.id);
+                told.extend(is_known.then(|| hint.id.clone()));
+                is_known
+            });
+            assert_eq!((asks, unknown.due, unknown.hints.len()), (want, None, 0), "{hints:?} {known}");
+            told.join(" ")
+        };
+        use Happened::{Ended, Other, Started};
+        assert_eq!(check(&[("a", Started), ("b", Ended)], "a b", false), "a b");
+        assert_eq!(check(&[("a", Started), ("b", Started)], "a", true), "a");
+        assert_eq!(check(&[("a", Ended), ("b", Other)], "", false), "");
+        let mut unknown = Unknown::default();
+        let hint = |what| Hint { id: "a".into(), what };
+        assert!(unknown.keep(hint(Other), Instant::default()) && unknown.due.is_none());
+        let kept = (0..UNKNOWN).filter(|_| unknown.keep(hint(Started), Instant::default())).count();
+        assert_eq!((kept, unknown.due), (UNKNOWN - 1, Some(Instant::default() + WITHOUT)));
     }
 
     #[test]

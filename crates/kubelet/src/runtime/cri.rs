@@ -331,10 +331,7 @@ impl Runtime for CriRuntime {
         // Containers that went with their sandboxes.
         self.changes.lock().retain(|id, _| known.values().any(|pod| pod.containers.contains_key(id)));
         let socket = self.socket.clone();
-        let look = move || {
-            ::cri::shims::end_abandoned(&socket);
-            ::cri::shims::running(Path::new("/proc"), &socket)
-        };
+        let look = move || ::cri::shims::end_abandoned(&socket);
         let running = match tokio::task::spawn_blocking(look).await {
             Ok(running) => running,
             Err(error) => return tracing::warn!(%error, "the runtime's processes were not looked through"),

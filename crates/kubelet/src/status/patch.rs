@@ -16,6 +16,9 @@ static STATUS: LazyLock<Type> =
 
 /// `None` when nothing differs.
 pub fn patch(uid: &str, before: &PodStatus, after: &PodStatus) -> Option<Value> {
+    if before == after {
+        return None;
+    }
     let mut status = machinery::patch::difference(&tree(before), &tree(after), &STATUS);
     // In which order conditions stand says nothing.
     if !status.contains_key("conditions") {

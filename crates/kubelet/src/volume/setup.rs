@@ -284,11 +284,17 @@ impl Layout {
     pub fn remove(&self, uid: &str) -> Result<(), RemoveError> {
         let dir = self.pod(uid);
         let disk = |error: io::Error| RemoveError::Disk { path: dir.clone(), error };
-        for mount in self.mounts.beneath(&dir).map_err(disk)? {
-            self.unmount(&mount)?;
-        }
-        if let Some(left) = self.mounts.beneath(&dir).map_err(disk)?.into_iter().next() {
-            return Err(RemoveError::Busy { path: left.path, by: String::new() });
+        let mounted = self.mounts.beneath(&dir).map_err(disk)?;
+        mounted.iter().try_for_each(|mount| self.unmount(mount))?;
+        // The table of all mounts is long: each place is asked about itself, but for what may not answer. What
+        // has been mounted elsewhere meanwhile is not entered either, and its removal fails.
+        let left = if mounted.iter().any(Mounted::is_remote) {
+            self.mounts.beneath(&dir).map_err(disk)?.into_iter().next().map(|left| left.path)
+        } else {
+            mounted.into_iter().map(|mount| mount.path).find(|path| self.mounts.is_mounted_here(path))
+        };
+        if let Some(path) = left {
+            return Err(RemoveError::Busy { path, by: String::new() });
         }
         let Some(_alone) = self.removing.hold_alone(uid) else { return Err(RemoveError::Removing(dir)) };
         match Dir::open(&self.root.join("pods")) {

@@ -411,8 +411,12 @@ impl Worker {
     fn learn(&mut self, revision: u64, status: impl FnOnce() -> PodStatus) {
         if revision >= self.known_revision {
             self.known_revision = revision;
-            self.known = status();
-            self.told_all = false;
+            let status = status();
+            // Most of what the API server shows is what it has answered already.
+            if self.known != status {
+                self.known = status;
+                self.told_all = false;
+            }
         }
     }
 
