@@ -1,5 +1,5 @@
 //! What surrounds pods fails: the API server is gone, the disk takes nothing more or may only be read, a mount
-//! hangs, a manifest cannot be read. It is told, pods go on, and nothing is to be done once it is over.
+//! hangs as it is made or as it ends, a manifest cannot be read. It is told, pods go on, and nothing is to be done once it is over.
 //!
 //! The kubelet runs alone beside the rest of the cluster: it is to outlive that, and its disk is its own.
 
@@ -112,6 +112,7 @@ impl Node {
         a_disk_that_takes_nothing_is_told_and_waited_for(self, disk).await.context("a full disk")?;
         a_disk_that_may_only_be_read_is_too(self, disk).await.context("a disk that may only be read")?;
         a_mount_that_hangs_holds_up_its_own_pod_alone(self).await.context("a mount that hangs")?;
+        a_mount_that_hangs_when_it_ends_holds_up_nobody(self).await.context("a mount that hangs at its end")?;
         what_cannot_be_read_ends_nothing(self).await.context("manifests that cannot be read")
     }
 
@@ -331,6 +332,97 @@ async fn a_mount_that_hangs_holds_up_its_own_pod_alone(node: &mut Node) -> Resul
     node.remove(&["hangs", "other"]).await?;
     ensure!(!Path::new("/proc").join(&mounting).exists(), "the mount program runs on as {mounting}");
     Ok(std::fs::remove_file(program)?)
+}
+
+/// A file system whose server says nothing any more: the kernel asks it at the end of the mount, and waits.
+struct Silent {
+    /// Both ends of it: who mounted it answers by this.
+    server: std::fs::File,
+    device: String,
+}
+
+impl Silent {
+    const INIT: u32 = 26;
+    const DESTROY: u32 = 38;
+
+    /// Mounts one at `at`.
+    fn mount(at: &Path, image: &Path) -> Result<Self> {
+        std::fs::File::create(image)?.set_len(1 << 20)?;
+        let attached = Command::new("losetup").args(["--find", "--show"]).arg(image).output()?;
+        ensure!(attached.status.success(), "{}", String::from_utf8_lossy(&attached.stderr));
+        let device = String::from_utf8(attached.stdout)?.trim().to_owned();
+        let server = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse")?;
+        // Ends the device, too, should the mount fail.
+        let this = Self { server, device };
+        let mut mounting = Command::new("mount");
+        mounting.args(["--internal-only", "--types", "fuseblk", "-o", "fd=0,rootmode=40000,user_id=0,group_id=0"]);
+        let done = mounting.arg(&this.device).arg(at).stdin(this.server.try_clone()?).output()?;
+        ensure!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        let asked = this.asked()?;
+        ensure!(asked.0 == Self::INIT, "the kernel asks {} first", asked.0);
+        // Protocol 7.31; the rest of what may be agreed upon is as small as it may be.
+        let mut agreed = [0; 64];
+        agreed[..4].copy_from_slice(&7_u32.to_le_bytes());
+        agreed[4..8].copy_from_slice(&31_u32.to_le_bytes());
+        agreed[20..24].copy_from_slice(&4096_u32.to_le_bytes());
+        this.answer(asked.1, &agreed)?;
+        Ok(this)
+    }
+
+    /// What the kernel asks next, and the number of its question. Blocks.
+    fn asked(&self) -> Result<(u32, u64)> {
+        use std::io::Read;
+        let mut question = vec![0; 1 << 20];
+        let length = (&self.server).read(&mut question)?;
+        let head = question.get(..length.min(16)).filter(|h| h.len() == 16).context("half a question")?;
+        Ok((u32::from_le_bytes(head[4..8].try_into()?), u64::from_le_bytes(head[8..16].try_into()?)))
+    }
+
+    fn answer(&self, question: u64, text: &[u8]) -> Result<()> {
+        let length = u32::try_from(16 + text.len())?;
+        let all = [&length.to_le_bytes()[..], &[0; 4], &question.to_le_bytes(), text].concat();
+        Ok((&self.server).write_all(&all)?)
+    }
+}
+
+impl Drop for Silent {
+    fn drop(&mut self) {
+        // Where it stays, the cluster's end says so.
+        let _ = Command::new("losetup").args(["--detach", &self.device]).status();
+    }
+}
+
+/// It is told of while it hangs, others end beside it, and its pod leaves nothing once it is over.
+async fn a_mount_that_hangs_when_it_ends_holds_up_nobody(node: &mut Node) -> Result<()> {
+    let main = json!({"name": "c", "image": node.busybox, "command": ["sleep", "1000"],
+        "volumeMounts": [{"name": "room", "mountPath": "/room"}]});
+    let room = json!([{"name": "room", "emptyDir": {}}]);
+    node.apply("stuck", json!([main]), room.clone()).await?;
+    node.apply("beside", json!([main]), room).await?;
+    node.until("beside", "it is ready", ready).await?;
+    let pod = node.until("stuck", "it is ready", ready).await?;
+    let uid = pod.pointer("/metadata/uid").and_then(Value::as_str).context("a uid")?;
+    let root = node.cluster.root().join("state/kubelet/pods").join(uid);
+    // As a container would that may pass mounts on to the node.
+    let inner = root.join("volumes/kubernetes.io~empty-dir/room/inner");
+    std::fs::create_dir(&inner)?;
+    let silent = Silent::mount(&inner, &node.cluster.root().join("silent.img"))?;
+    node.cluster.kubectl(&["delete", "pod", "stuck", "--wait=false", "--grace-period=1"]).await?;
+    let asking = tokio::task::spawn_blocking(move || silent.asked().map(|asked| (silent, asked)));
+    let (silent, asked) = asking.await??;
+    ensure!(asked.0 == Silent::DESTROY, "the kernel asks {}", asked.0);
+    // It hangs from here on; another pod comes to its end as ever.
+    node.remove(&["beside"]).await?;
+    ensure!(root.exists(), "its directory went before its mount has ended");
+    node.waits("stuck", "Unmount", "hangs").await?;
+    silent.answer(asked.1, &[])?;
+    node.cluster.kubectl(&["wait", "--for=delete", "pod/stuck", "--timeout=60s"]).await?;
+    node.cluster
+        .eventually("its directory is gone", || async {
+            ensure!(!root.exists(), "{} is there", root.display());
+            Ok(())
+        })
+        .await
 }
 
 /// A link that leads to itself cannot be read by anybody, a pipe has no end.
