@@ -42,7 +42,7 @@ enum End {
 enum Found<V> {
     Fits(Arc<Cached<V>>),
     /// Its metadata alone: the rest does not fit the view.
-    Odd(object::Meta),
+    Odd(Box<object::Meta>),
 }
 
 impl<V> Found<V> {
@@ -268,7 +268,7 @@ impl<V: View> Reflector<V> {
             }
             Err(error) => {
                 tracing::error!(resource = %self.what.resource, key = %meta.key(), %error, "an object does not fit; kept as it was");
-                Ok(Found::Odd(meta))
+                Ok(Found::Odd(Box::new(meta)))
             }
         }
     }
