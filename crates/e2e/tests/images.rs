@@ -3,6 +3,8 @@
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use e2e::cluster::{Cluster, guard};
@@ -274,4 +276,100 @@ async fn a_node_without_disk_or_pids_ends_its_pods(
         cluster.kubectl(&["delete", "pod", "done", "writer"]).await?;
     }
     Ok(())
+}
+
+/// A disk in memory, until it is dropped.
+struct Disk(PathBuf);
+
+impl Disk {
+    fn mount(at: PathBuf) -> Result<Self> {
+        std::fs::create_dir_all(&at)?;
+        let done = Command::new("mount").args(["-t", "tmpfs", "-o", "size=256m", "images"]).arg(&at).status()?;
+        ensure!(done.success(), "mount: {done}");
+        Ok(Self(at))
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        // A test that failed leaves containers mounted on it. Where it stays, the cluster's end says so.
+        let _ = Command::new("umount").arg("--recursive").arg(&self.0).status();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn images_have_a_disk_of_their_own() -> Result<()> {
+    let registry = Registry::start(&[images::busybox("box:1")?, images::nginx("kept:1")?]).await?;
+    guard().await?;
+    let mut cluster = Cluster::prepare()?;
+    cluster.trust_registry(&registry)?;
+    let disk = Disk::mount(Layout::below(cluster.root()).containerd_root())?;
+    let works = a_short_disk_of_images(&mut cluster, &registry, &disk).await;
+    // What it left may be the next to be told, instead of this.
+    works.as_ref().err().into_iter().for_each(|error| eprintln!("{error:?}"));
+    let stopped = cluster.pintle(&["down", "--pods"]).await?;
+    ensure!(stopped.status.success(), "{}", String::from_utf8_lossy(&stopped.stderr));
+    drop(disk);
+    works
+}
+
+/// It is looked at by itself: images that nobody needs go first, then pods; the disk of the pods has room.
+async fn a_short_disk_of_images(cluster: &mut Cluster, registry: &Registry, disk: &Disk) -> Result<()> {
+    let soft = ["--eviction-soft=imagefs.available<50%", "--eviction-soft-grace-period=imagefs.available=0s"];
+    let at_once = ["--eviction-pressure-transition-period=1s", "--minimum-image-ttl-duration=0s"];
+    cluster.up(&[soft, at_once].concat()).await?;
+    let cluster = &*cluster;
+    let mut done = pod("done", &registry.reference("kept:1"), None, "IfNotPresent");
+    (done["spec"]["restartPolicy"], done["spec"]["containers"][0]["command"]) = (json!("Never"), json!(["true"]));
+    cluster.apply(&done.to_string()).await?;
+    cluster.apply(&manifests::script("writer", &registry.reference("box:1"), "exec sleep 1000")).await?;
+    ready(cluster, "writer").await?;
+    cluster
+        .eventually("the other one has ended", || async {
+            let status = cluster.json(&["get", "pod", "done"]).await?["status"].clone();
+            // The image has no program of that name, where it has no shell: to have ended is enough.
+            ensure!(["Succeeded", "Failed"].iter().any(|phase| status["phase"] == *phase), "{status:#}");
+            Ok(())
+        })
+        .await?;
+    let node = cluster.kubectl(&["get", "nodes", "-o", "jsonpath={.items[0].metadata.name}"]).await?;
+    let summary = cluster.kubectl(&["get", "--raw", &format!("/api/v1/nodes/{node}/proxy/stats/summary")]).await?;
+    let summary: Value = serde_json::from_str(&summary)?;
+    let size = |at: &str| summary.pointer(at).and_then(Value::as_u64).unwrap_or_default();
+    ensure!(size("/node/runtime/imageFs/capacityBytes") == 256 << 20, "{summary:#}");
+    ensure!(size("/node/fs/capacityBytes") > 256 << 20, "{summary:#}");
+
+    let ballast = disk.0.join("ballast");
+    std::fs::write(&ballast, vec![b'x'; 128 << 20])?;
+    let says = async |pressure: &str| {
+        let path = "jsonpath={.items[0].status.conditions[?(@.type==\"DiskPressure\")].status}";
+        cluster
+            .eventually("the Node says so", || async {
+                let found = cluster.kubectl(&["get", "nodes", "-o", path]).await?;
+                ensure!(found == pressure, "{found}");
+                Ok(())
+            })
+            .await
+    };
+    cluster
+        .eventually("it is evicted", || async {
+            let status = cluster.json(&["get", "pod", "writer"]).await?["status"].clone();
+            ensure!(status["phase"] == "Failed" && status["reason"] == "Evicted", "{status:#}");
+            let said = status["message"].as_str().unwrap_or_default();
+            let low = "The node was low on resource: ephemeral-storage. Threshold quantity: ";
+            ensure!(said.starts_with(low), "{said}");
+            Ok(())
+        })
+        .await?;
+    says("True").await?;
+    let endpoint = format!("unix://{}", Layout::below(cluster.root()).containerd_socket().display());
+    let client = cri::Client::new(&endpoint, cluster.clock.clone())?;
+    let left = client.list_images().await?;
+    let kept = registry.reference("kept:1");
+    ensure!(!left.iter().any(|i| i.repo_tags.contains(&kept)), "{left:?}");
+    // Once there is room, pods may come again.
+    std::fs::remove_file(ballast)?;
+    says("False").await?;
+    cluster.apply(&manifests::script("anew", &registry.reference("box:1"), "exec sleep 1000")).await?;
+    ready(cluster, "anew").await
 }
