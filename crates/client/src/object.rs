@@ -1,6 +1,5 @@
 //! What every object tells about itself, read from its bytes without reading the rest.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -100,6 +99,15 @@ fn revision<'de, D: Deserializer<'de>>(d: D) -> Result<u64, D::Error> {
     if text.is_empty() { Ok(0) } else { text.parse().map_err(serde::de::Error::custom) }
 }
 
+/// A field of an object.
+#[derive(Deserialize)]
+#[serde(field_identifier, rename_all = "lowercase")]
+enum Field {
+    Metadata,
+    #[serde(other)]
+    Other,
+}
+
 /// Finds `metadata` among an object's fields and keeps it.
 struct Envelope<'a>(&'a mut Option<Meta>);
 
@@ -119,18 +127,21 @@ impl<'de> Visitor<'de> for Envelope<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        while let Some(field) = map.next_key::<Cow<'de, str>>()? {
-            if field == "metadata" {
-                *self.0 = Some(map.next_value()?);
-                return Ok(());
+        while let Some(field) = map.next_key::<Field>()? {
+            match field {
+                Field::Metadata => {
+                    *self.0 = Some(map.next_value()?);
+                    return Ok(());
+                }
+                Field::Other => drop(map.next_value::<IgnoredAny>()?),
             }
-            map.next_value::<IgnoredAny>()?;
         }
         Ok(())
     }
 }
 
-/// Reads the metadata of an object's JSON. What follows it, which is most of an object, is not looked at.
+/// Reads the metadata of an object's JSON, of two the first. What follows it, which is most of an object, is not looked
+/// at: that it is JSON is known of what came as part of a list or of a watch, and else left to who reads it.
 pub fn meta(json: &[u8]) -> Result<Meta> {
     let mut found = None;
     let read = Envelope(&mut found).deserialize(&mut serde_json::Deserializer::from_slice(json));

@@ -25,7 +25,9 @@ pub fn abandoned(proc: &Path, socket: &Path, running: &[(i32, String)]) -> Vec<i
 fn id(process: &Path, socket: &Path) -> Option<String> {
     // To read the words of a process takes a look into its memory; its name, of which the kernel keeps fifteen
     // letters, does not.
-    if std::fs::read(process.join("comm")).is_ok_and(|name| !name.starts_with(b"containerd-shim")) {
+    // Some systems put a dot before it.
+    let is_shim = |name: Vec<u8>| name.windows(14).any(|part| part == b"containerd-shi");
+    if std::fs::read(process.join("comm")).is_ok_and(|name| !is_shim(name)) {
         return None;
     }
     let words = std::fs::read(process.join("cmdline")).unwrap_or_default();
@@ -87,7 +89,8 @@ mod tests {
             let path = proc.path().join(pid.to_string());
             std::fs::create_dir_all(&path).expect("made");
             let name = words.first().and_then(|w| Path::new(w).file_name()).unwrap_or_default().to_string_lossy();
-            std::fs::write(path.join("comm"), format!("{name:.15}\n")).expect("written");
+            let dot = if pid == 7 { "." } else { "" };
+            std::fs::write(path.join("comm"), format!("{:.15}\n", format!("{dot}{name}"))).expect("written");
             std::fs::write(path.join("cmdline"), words.join("\0") + "\0").expect("written");
             std::os::unix::fs::symlink(cwd, path.join("cwd")).expect("linked");
         };
@@ -99,9 +102,12 @@ mod tests {
         process(4, &["/bin/grep", "-address", "/run/c.sock"], gone);
         process(5, &[shim, "-address"], gone);
         process(6, &[], gone);
+        process(7, &[shim, "-namespace", "k8s.io", "-id", "def", "-address", "/run/c.sock"], gone);
         std::fs::create_dir(proc.path().join("self")).expect("made");
         let socket = Path::new("/run/c.sock");
         let running = running(proc.path(), socket);
-        assert_eq!(abandoned(proc.path(), socket, &running), [1]);
+        let mut found = abandoned(proc.path(), socket, &running);
+        found.sort_unstable();
+        assert_eq!(found, [1, 7]);
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use machinery::quantity::Quantity;
@@ -76,6 +77,8 @@ impl Default for Settings {
 #[derive(Default)]
 pub struct Owners {
     by_id: Mutex<HashMap<String, String>>,
+    /// Ids were forgotten since somebody asked.
+    forgot: AtomicBool,
 }
 
 /// More ids than this are forgotten; the next list names them again.
@@ -93,12 +96,18 @@ impl Owners {
         let mut by_id = self.by_id.lock();
         if by_id.len() > MAX_OWNERS {
             by_id.clear();
+            self.forgot.store(true, Ordering::Relaxed);
         }
         for id in ids {
             if !by_id.contains_key(id) {
                 by_id.insert(id.clone(), uid.to_owned());
             }
         }
+    }
+
+    /// Ids of pods that are there were forgotten since this was asked last.
+    pub fn has_forgotten(&self) -> bool {
+        self.forgot.swap(false, Ordering::Relaxed)
     }
 
     /// The pod of an id.

@@ -124,7 +124,8 @@ impl Relist {
                 }
                 Event::Due => {}
             }
-            if !unknown.settle(|hint| self.is_told(hint)) && now < due {
+            let has_forgotten = self.ctx.owners.has_forgotten();
+            if !unknown.settle(|hint| self.is_told(hint)) && now < due && !has_forgotten {
                 continue;
             }
             self.list(&mut known, shown, &mut tidied).await;
@@ -184,7 +185,7 @@ impl Relist {
 #[derive(Default)]
 struct Unknown {
     hints: Vec<Hint>,
-    /// When to look whether somebody knows by then.
+    /// When to look whether somebody knows by then, or who is whose was forgotten.
     due: Option<Instant>,
 }
 

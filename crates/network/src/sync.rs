@@ -122,7 +122,11 @@ async fn sync(client: Client, clock: SharedClock, rng: Rng, options: Options, st
         };
         if matches!(event, Event::Kernel) {
             // A pod that comes or goes is several changes, and none of them is one of ours.
-            clock.sleep(SETTLE).await;
+            // A node that is new is not kept waiting by pods that come and go.
+            tokio::select! {
+                () = clock.sleep(SETTLE) => {}
+                () = wake.notified() => {}
+            }
         }
     }
 }

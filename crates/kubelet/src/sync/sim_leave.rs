@@ -100,4 +100,7 @@ async fn a_wait_that_was_given_up_is_said_no_more() {
     sim.until("it says so no more", |s| !says(s)).await;
     drop(door);
     sim.until("gone", |s| s.cluster.is_gone() && s.task.is_finished()).await;
+    // However many turns it took, and though a quicker end took the place of the first.
+    let worked = |operation| sim.ctx.metrics.worker_duration.count(&[operation]);
+    assert_eq!([worked("create"), worked("kill")], [1, 1]);
 }

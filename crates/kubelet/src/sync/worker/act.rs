@@ -81,7 +81,7 @@ impl Worker {
                 };
                 let work = self.caused(start.run().instrument(self.span("syncPod")));
                 let operation = if std::mem::replace(&mut self.has_begun, true) { "sync" } else { "create" };
-                self.step_began = Some((operation, self.ctx.clock.now()));
+                self.step_begins(operation);
                 self.step = Step::Start { work, halt, give_up: None };
             }
             Phase::Terminating { grace, .. } => {
@@ -90,7 +90,7 @@ impl Worker {
                     let left = leave::first(&ctx, &pod, &seen, stop::seconds(grace), &memory, &mail).await;
                     stop::pod(&ctx, &pod, &seen, left).await.map_err(|e| e.to_string())
                 };
-                self.step_began = Some(("kill", self.ctx.clock.now()));
+                self.step_begins("kill");
                 self.step = Step::Stop(grace, self.caused(work.instrument(self.span("syncTerminatingPod"))));
             }
             Phase::Terminated { .. } => {
@@ -98,7 +98,7 @@ impl Worker {
                     // It appeared after all: a call that was given up came to its end in the runtime.
                     let work =
                         async move { stop::pod(&ctx, &pod, &seen, Duration::ZERO).await.map_err(|e| e.to_string()) };
-                    self.step_began = Some(("kill", self.ctx.clock.now()));
+                    self.step_begins("kill");
                     self.step = Step::Stop(0, self.caused(work));
                 } else if !self.cleaned {
                     self.probers.clear();

@@ -315,6 +315,7 @@ impl Worker {
                 }
                 if matches!(&self.step, Step::Start { give_up: Some(at), .. } if *at <= now) {
                     tracing::warn!(pod = %self.pod.full_name(), "the runtime does not end a start; giving it up");
+                    self.step_took();
                     self.end_start();
                 }
             }
@@ -382,7 +383,14 @@ impl Worker {
         true
     }
 
-    /// A start or an end has come to its end: how long it took, as upstream counts the work on pods.
+    /// A start or an end begins. An end that takes the place of a slower one has begun with that.
+    fn step_begins(&mut self, operation: &'static str) {
+        let before = self.step_began.take().filter(|(before, _)| *before == operation);
+        self.step_began = before.or_else(|| Some((operation, self.ctx.clock.now())));
+    }
+
+    /// A start or an end has come to its end, or is given up: how long it took. Upstream counts every look at a pod,
+    /// also one that finds nothing to do.
     fn step_took(&mut self) {
         if let Some((operation, began)) = self.step_began.take() {
             self.ctx.metrics.worker_duration.took(&[operation], self.ctx.clock.now().since(began));
