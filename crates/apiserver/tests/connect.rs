@@ -297,6 +297,12 @@ async fn a_kubelet_of_this_process_is_asked_by_the_same_user_and_takes_the_conne
         assert!(answer.starts_with("HTTP/1.1 101 ") && world.heads.recv().await.is_some(), "{answer}");
         drop(open);
     }
+    let begun = async |way: &str, count: u32| {
+        let page = world.server.root.get("/metrics").await.text();
+        let want = format!("pintle_kubelet_streams_total{{way=\"{way}\"}} {count}");
+        assert!(page.lines().any(|line| line == want), "{want} is not in\n{page}");
+    };
+    begun("network", 2).await;
     world.dialled.lock().clear();
     let _open = door.open("n1", kubelet);
     let (answer, mut io) = world.raw(&admin(), "POST", &exec, SPDY).await;
@@ -313,6 +319,11 @@ async fn a_kubelet_of_this_process_is_asked_by_the_same_user_and_takes_the_conne
         io.read_exact(&mut back).await.expect("read");
         assert_eq!(back, word.to_ascii_uppercase().as_bytes());
     }
+    begun("process", 1).await;
+    // It runs as long as the stream does.
+    let page = world.server.root.get("/metrics").await.text();
+    let mut running = page.lines().filter(|line| line.starts_with("apiserver_longrunning_requests{"));
+    assert!(running.any(|line| line.contains("subresource=\"exec\"") && !line.ends_with(" 0")), "{page}");
     // What it refuses is told as any kubelet's refusal.
     let (answer, mut io) = world.raw(&admin(), "POST", &format!("{SPACE}/pods/p/portforward"), SPDY).await;
     assert!(answer.starts_with("HTTP/1.1 404 "), "{answer}");

@@ -169,23 +169,28 @@ impl Connection {
         };
         let Origin { path, context, files } = origin.clone();
         let read = move || Self::load(&path, context.as_deref()).map_err(|e| e.to_string());
-        let again = read.clone();
-        let authorities = move || tls::roots(&again()?.ca_pem).map_err(|e| e.to_string());
-        let trust = Trust::open(files.clone(), authorities).map_err(content)?;
-        let identity = match &self.certificate_pem {
-            None => None,
-            Some(_) => {
-                let pair = move || {
-                    let now = read()?;
-                    now.certificate_pem.zip(now.key_pem).ok_or_else(|| "no client certificate with a key".to_owned())
-                };
-                Some(FileIdentity::open(files, pair).map_err(content)?)
-            }
-        };
+        let authorities = move || tls::roots(&read()?.ca_pem).map_err(|e| e.to_string());
+        let trust = Trust::open(files, authorities).map_err(content)?;
+        let identity = self.shown()?;
         let shown = identity.clone().map(|own| own as _);
         let config = tls::client(clock, trust.clone(), shown).map_err(content)?;
         let https = Https::new(&target, &config, clock).map_err(content)?;
         Ok(Arc::new(https.redialling(identity, trust)))
+    }
+
+    /// The identity that a connection of files shows, as it is read again whenever they change; `None` for one without
+    /// a client certificate, or that is of no files.
+    ///
+    /// # Errors
+    /// When the files hold none.
+    pub fn shown(&self) -> Result<Option<Arc<FileIdentity>>, Error> {
+        let (Some(_), Some(origin)) = (&self.certificate_pem, &self.origin) else { return Ok(None) };
+        let Origin { path, context, files } = origin.clone();
+        let pair = move || {
+            let now = Self::load(&path, context.as_deref()).map_err(|e| e.to_string())?;
+            now.certificate_pem.zip(now.key_pem).ok_or_else(|| "no client certificate with a key".to_owned())
+        };
+        Ok(Some(FileIdentity::open(files, pair).map_err(content)?))
     }
 
     /// The TLS identity the connection shows, if it has one.

@@ -518,9 +518,16 @@ async fn listen(
         stream_idle: options.stream_idle,
     };
     let handler: transport::SharedHandler = Arc::new(server);
-    let _open = options.door.as_ref().map(|door| door.open(node, handler.clone()));
+    let open = options.door.as_ref().map(|door| door.open(node, handler.clone()));
     let limits = transport::serve::Limits::default();
-    transport::serve::serve(listener, tls, handler, limits, clock.clone(), stage).await.map_err(failed)
+    let mut serving = std::pin::pin!(transport::serve::serve(listener, tls, handler, limits, clock.clone(), stage));
+    tokio::select! {
+        served = &mut serving => return served.map_err(failed),
+        () = stage.stopped() => {}
+    }
+    // Nobody comes in any more, by neither way; who is in is served to the end.
+    drop(open);
+    serving.await.map_err(failed)
 }
 
 #[cfg(test)]

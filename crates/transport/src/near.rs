@@ -60,12 +60,12 @@ impl Drop for Door {
 }
 
 impl Near {
-    /// Asks the server of this name, as the one whose certificate and key `caller` has; `client` is the connection that the answer
-    /// may take over, as if the request had come on it.
+    /// Asks the server of this name, as the one whose certificate and key `caller` has; `client` is the connection
+    /// that the answer may take over, as if the request had come on it.
     ///
     /// # Errors
-    /// The request itself, while nobody of that name serves here, and for a caller that has no certificate to show: over
-    /// the network it would be nobody.
+    /// The request itself, while nobody of that name serves here, and for a caller that has no certificate to show:
+    /// over the network it would be nobody.
     pub fn call(
         &self,
         name: &str,
@@ -127,7 +127,8 @@ mod tests {
         let ((door, near), shown) = (pair(), Arc::new(Shown::default()));
         assert!(near.call("n", ask(), &known, &takeover).is_err(), "it does not serve yet");
         let open = door.open("n", shown.clone());
-        near.call("n", ask(), &known, &takeover).ok().expect("it serves").await.expect("answered");
+        let answering = near.call("n", ask(), &known, &takeover).unwrap_or_else(|_| panic!("it serves"));
+        answering.await.expect("answered");
         assert!(near.call("m", ask(), &known, &takeover).is_err(), "it is another");
         assert!(near.call("n", ask(), &nobody, &takeover).is_err(), "who has nothing to show is nobody");
         assert_eq!(*shown.0.lock(), [1]);

@@ -100,6 +100,11 @@ impl Takeover {
         self.kept.keep(Box::new(thing));
     }
 
+    /// What is held with this answer ([`crate::hold`]) is held until whoever takes the connection over is done with it.
+    pub fn last(&self, response: &mut Response) {
+        response.extensions_mut().insert(self.kept.clone());
+    }
+
     /// A connection that never comes.
     #[cfg(test)]
     pub(crate) fn of_nobody() -> Self {

@@ -82,6 +82,7 @@ pub async fn all() -> Result<()> {
     }
     large_copies(&cluster).await.context("cp of a large file")?;
     python(&cluster).await.context("the Python client's helpers")?;
+    no_network_between(&cluster).await.context("the way to the kubelet")?;
     refusals(&cluster).await.context("refusals")?;
     for protocol in PROTOCOLS {
         let told = |what: &'static str| format!("{what} over {protocol:?}");
@@ -89,6 +90,14 @@ pub async fn all() -> Result<()> {
         containers_die(&cluster, protocol, &busybox).await.with_context(|| told("containers die"))?;
         servers_are_killed(&mut cluster, protocol).await.with_context(|| told("servers are killed"))?;
     }
+    Ok(())
+}
+
+/// In one process streams go from the API server to the kubelet without a connection between.
+async fn no_network_between(cluster: &Cluster) -> Result<()> {
+    let page = cluster.kubectl(&["get", "--raw", "/metrics"]).await?;
+    let counted = |way: &str| page.contains(&format!("\npintle_kubelet_streams_total{{way=\"{way}\"}} "));
+    ensure!(counted("process") && !counted("network"), "{page}");
     Ok(())
 }
 

@@ -121,15 +121,19 @@ fn ca() -> Ca {
     Ca { issuer: rcgen::Issuer::new(params, key), der }
 }
 
-fn peer(ca: &Ca, name: &str) -> transport::serve::Peer {
+fn issue(ca: &Ca, name: &str, until: i32) -> (rcgen::Certificate, rcgen::KeyPair) {
     let mut params = rcgen::CertificateParams::new(Vec::new()).expect("params");
     params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
     params.distinguished_name.push(rcgen::DnType::CommonName, name);
+    params.not_after = rcgen::date_time_ymd(until, 1, 1);
     let key = rcgen::KeyPair::generate().expect("a key");
-    let certificate = params.signed_by(&key, &ca.issuer).expect("signed").der().clone();
+    (params.signed_by(&key, &ca.issuer).expect("signed"), key)
+}
+
+fn peer(ca: &Ca, name: &str) -> transport::serve::Peer {
     transport::serve::Peer {
         address: "127.0.0.1:1".parse().expect("an address"),
-        certificates: vec![certificate].into(),
+        certificates: vec![issue(ca, name, 4000).0.der().clone()].into(),
     }
 }
 
@@ -224,6 +228,35 @@ const ALL: &[&str] = &[
     "alice get healthz",
     "alice get pods",
 ];
+
+/// As a client of the same process, which shows that certificate.
+async fn ask_nearby(bench: &Bench, (certificate, key): (rcgen::Certificate, rcgen::KeyPair)) -> u16 {
+    let identity = transport::tls::Identity::from_pem(certificate.pem().as_bytes(), key.serialize_pem().as_bytes());
+    let roots = rustls::RootCertStore::empty();
+    let config = transport::tls::client(&bench.server.clock, roots, Some(identity.expect("one"))).expect("TLS");
+    let mut connection = http::Extensions::new();
+    connection.insert(hyper::upgrade::on(&mut http::Request::new(())));
+    let takeover = transport::websocket::Takeover::of(&connection).expect("a connection");
+    let (door, near) = transport::near::pair();
+    let _open = door.open("n1", Arc::new(bench.server.clone()));
+    let request = http::Request::post("/exec/ns/none/c?command=x").body(transport::empty()).expect("a request");
+    let answering = near.call("n1", request, &config, &takeover).unwrap_or_else(|_| panic!("the door is open"));
+    answering.await.expect("an answer").status().as_u16()
+}
+
+#[tokio::test]
+async fn who_comes_from_the_same_process_is_judged_as_everybody() {
+    let bench = Bench::new(&["apiserver create proxy"]);
+    for (shown, want) in [
+        // Known and allowed: told what is wrong with its request.
+        (issue(&bench.ca, "apiserver", 4000), 400),
+        (issue(&bench.ca, "bob", 4000), 403),
+        (issue(&bench.ca, "apiserver", 2020), 401),
+        (issue(&ca(), "apiserver", 4000), 401),
+    ] {
+        assert_eq!(ask_nearby(&bench, shown).await, want);
+    }
+}
 
 #[tokio::test]
 async fn nobody_is_answered_who_is_not_known_and_allowed() {

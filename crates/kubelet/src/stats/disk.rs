@@ -127,16 +127,11 @@ impl Disks {
         let Some(_alone) = self.looks.hold_alone("") else { return };
         self.count_files(ctx, pods).await;
         drop(counted);
-        let layers = ctx.runtime.layers().await.unwrap_or_else(|error| {
+        let layers = ctx.runtime.layers().await;
+        if let Err(error) = &layers {
             tracing::debug!(%error, "the runtime does not tell what containers wrote");
-            BTreeMap::new()
-        });
-        for (uid, (_, disk)) in self.known.lock().iter_mut() {
-            let own = layers.iter().filter(|(_, layer)| layer.pod == *uid);
-            let disk = Arc::make_mut(disk);
-            disk.layers = own.map(|(id, layer)| (id.clone(), layer.clone())).collect();
-            disk.whole = true;
         }
+        complete(&mut self.known.lock(), layers.ok().as_ref());
     }
 
     async fn count_files(&self, ctx: &Arc<Context>, pods: Vec<Arc<BoundPod>>) {
@@ -172,6 +167,18 @@ impl Disks {
                 Ok(Err(error)) => tracing::warn!(pod = %pod.full_name(), %error, "what a pod uses is not known"),
                 Err(_) => tracing::warn!(pod = %pod.full_name(), "what a pod uses takes too long to find out"),
             }
+        }
+    }
+}
+
+/// Adds what the runtime told of layers; where it told nothing, what was known stays.
+fn complete(known: &mut Known, layers: Option<&BTreeMap<String, Layer>>) {
+    for (uid, (_, disk)) in known {
+        let disk = Arc::make_mut(disk);
+        disk.whole = true;
+        if let Some(layers) = layers {
+            let own = layers.iter().filter(|(_, layer)| layer.pod == *uid);
+            disk.layers = own.map(|(id, layer)| (id.clone(), layer.clone())).collect();
         }
     }
 }
@@ -243,4 +250,27 @@ pub async fn images(ctx: &Context, clock: &SharedClock) -> Option<(Used, Disk)> 
         Some((used, of))
     };
     clock.timeout(PATIENCE, asked).await.ok().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_runtime_that_tells_nothing_takes_nothing_away() {
+        let layer = |pod: &str, bytes| Layer { pod: pod.to_owned(), bytes, inodes: 1 };
+        let mut known = Known::new();
+        known.insert("a".to_owned(), (Instant::default(), Arc::default()));
+        known.insert("b".to_owned(), (Instant::default(), Arc::default()));
+        let told = BTreeMap::from([("c1".to_owned(), layer("a", 5)), ("c2".to_owned(), layer("a", 7))]);
+        complete(&mut known, Some(&told));
+        let seen = |known: &Known, uid: &str| (known[uid].1.ephemeral().bytes, known[uid].1.whole);
+        assert_eq!((seen(&known, "a"), seen(&known, "b")), ((12, true), (0, true)));
+        // It fails: what is new goes on without layers, and what was known stays.
+        known.insert("n".to_owned(), (Instant::default(), Arc::default()));
+        complete(&mut known, None);
+        assert_eq!((seen(&known, "a"), seen(&known, "n")), ((12, true), (0, true)));
+        complete(&mut known, Some(&BTreeMap::new()));
+        assert_eq!(seen(&known, "a"), (0, true));
+    }
 }

@@ -204,11 +204,12 @@ fn options(args: &Kubelet, file: &FileConfig, clock: &SharedClock) -> Result<kub
         _ => None,
     };
     let (serving, identity) = serving.unzip();
-    let (registry, connects) = (Registry::default(), args.kubeconfig.clone());
-    let client = move || {
-        let pem = Connection::load(connects.as_ref()?, None).ok()?.certificate_pem?;
-        certificates::end(transport::tls::certificates(&pem).ok()?.first()?)
+    let registry = Registry::default();
+    let connects = match &args.kubeconfig {
+        Some(kubeconfig) => Connection::load(kubeconfig, None)?.shown()?,
+        None => None,
     };
+    let client = move || certificates::end(&connects.as_ref()?.leaf()?);
     certificates::show(&registry, clock, client, move || certificates::end(&identity.as_ref()?.leaf()?));
     let client_ca = match args.client_ca_file.as_ref().or(file.client_ca_file.as_ref()) {
         Some(path) => Some(Trust::file(path).map_err(anyhow::Error::msg)?),

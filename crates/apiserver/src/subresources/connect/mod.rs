@@ -152,7 +152,8 @@ pub async fn pass(call: &Call, to: Destination<'_>) -> status::Result<Response> 
     }
     let io = once::connect(call.server.dialer(), &to.address, to.secure, &call.server.clock).await.map_err(failed)?;
     let mut response = once::send(io, request).await.map_err(failed)?;
-    if let Some(spliced) = takeover.and_then(|takeover| once::upgraded(takeover, &mut response)) {
+    let spliced = takeover.and_then(|takeover| Some((takeover, once::upgraded(takeover, &mut response)?)));
+    if let Some((takeover, spliced)) = spliced {
         let (slot, stopped) = (call.slot.lock().take(), call.server.stopped());
         let clock = call.server.clock.clone();
         // How long a stream may be silent is for who serves it to say: a kubelet, by its own setting. Here it ends
@@ -165,7 +166,10 @@ pub async fn pass(call: &Call, to: Destination<'_>) -> status::Result<Response> 
             }
             drop(slot);
         });
-        return Ok(switched(response));
+        if to.node.is_some() {
+            count(call, "network");
+        }
+        return Ok(switched(response, takeover));
     }
     if response.status() == http::StatusCode::SWITCHING_PROTOCOLS {
         return Err(Status::new(500, "", "the server switched protocols without being asked to"));
@@ -197,15 +201,23 @@ fn taken_over(call: &Call, takeover: &Takeover, response: Response) -> status::R
         return Ok(returned(response, &call.method, None));
     }
     takeover.keep(call.slot.lock().take());
-    Ok(switched(response))
+    count(call, "process");
+    Ok(switched(response, takeover))
+}
+
+/// Counts a stream that has begun at a kubelet.
+fn count(call: &Call, way: &str) {
+    let text = "Streams (exec, attach, port-forward) begun at kubelets, in this process or over the network.";
+    call.server.metrics.registry.counter("pintle_kubelet_streams_total", text, &["way"]).inc(&[way]);
 }
 
 /// The 101 as the client gets it.
-fn switched(response: Response) -> Response {
+fn switched(response: Response, takeover: &Takeover) -> Response {
     let (head, _) = response.into_parts();
     let mut answer = http::Response::new(transport::empty());
     *answer.status_mut() = head.status;
     *answer.headers_mut() = head.headers;
+    takeover.last(&mut answer);
     answer
 }
 

@@ -298,8 +298,8 @@ fn forwarded(
     Ok(response)
 }
 
-/// What a tunnel holds each way.
-const TUNNELLED: usize = 64 * 1024;
+/// What a tunnel holds each way: one message.
+const TUNNELLED: usize = tunnel::PIECE;
 
 /// The answer to a client that wants to speak SPDY of port-forward, if that is what it wants.
 fn spdy_accepted(headers: &http::HeaderMap) -> Result<Response, Refused> {

@@ -1,4 +1,5 @@
-//! SPDY in the messages of a WebSocket, whose bytes are the runtime's own.
+//! SPDY in the messages of a WebSocket, whose bytes are passed on as they are: to port-forward of this kubelet, or to
+//! the runtime.
 
 use std::time::Duration;
 
@@ -10,8 +11,10 @@ use transport::splice::Activity;
 use transport::websocket::both_ways::{self, Deaf, Farewell};
 use transport::websocket::{Said, Takeover};
 
-/// Read from the runtime at once.
-const PIECE: usize = 32 * 1024;
+/// Room while little is said: thousands of sessions say nothing.
+const LITTLE: usize = 4 * 1024;
+/// Read at once while much is said, and the longest message: with its head four records of TLS, and no fifth for a few bytes.
+pub const PIECE: usize = 64 * 1024 - 4;
 
 /// Carries the stream until it ends.
 pub async fn carry(takeover: Takeover, io: Box<dyn Io>, idle: Duration, clock: SharedClock) {
@@ -43,14 +46,19 @@ pub async fn carry(takeover: Takeover, io: Box<dyn Io>, idle: Duration, clock: S
             }
         };
         let down = async {
-            let mut piece = BytesMut::new();
+            let (mut room, mut piece) = (LITTLE, BytesMut::new());
             loop {
-                piece.reserve(PIECE);
+                piece.reserve(room);
                 match read.read_buf(&mut piece).await {
                     Ok(size @ 1..) => {
                         activity.count(size);
                         if sayer.say(Said::Binary(piece.split().freeze())).await.is_err() {
                             return Farewell::Done;
+                        }
+                        if size >= room {
+                            room = (room * 4).min(PIECE);
+                        } else if size <= room / 4 {
+                            (room, piece) = (LITTLE, BytesMut::new());
                         }
                     }
                     Ok(0) => return Farewell::Done,

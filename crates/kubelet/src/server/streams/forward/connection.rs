@@ -42,8 +42,6 @@ pub struct Connection {
     pub input: mpsc::Receiver<Piece>,
     /// It is over both ways: the client has given it up, or the pod has broken it.
     pub gone: CancellationToken,
-    /// The pod has taken nothing while others waited; `gone` is cancelled, too.
-    pub stalled: CancellationToken,
     /// What moves in the whole session.
     pub activity: Arc<Activity>,
     pub clock: SharedClock,
@@ -61,7 +59,7 @@ impl Connection {
     }
 
     async fn carry(self) -> Result<(), Error> {
-        let Self { to, port, data, error, writer, input, gone, stalled, activity, clock } = self;
+        let Self { to, port, data, error, writer, input, gone, activity, clock } = self;
         let dialled = tokio::select! {
             dialled = dial::dial(&to.network, port, &clock) => dialled,
             () = gone.cancelled() => return Ok(()),
@@ -95,14 +93,7 @@ impl Connection {
             said_all.cancel();
             told
         };
-        tokio::join!(there, back).1?;
-        if stalled.is_cancelled() {
-            let why = "it takes nothing, and other connections wait behind this one";
-            let told = format!("error forwarding port {port} to pod {}, uid {}: {why}", to.pod, to.uid);
-            writer.data(error, told.into()).await?;
-            writer.reset(data).await?;
-        }
-        Ok(())
+        tokio::join!(there, back).1
     }
 }
 

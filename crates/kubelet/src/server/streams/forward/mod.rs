@@ -12,12 +12,13 @@
 //!
 //! * A connection that is given up, or that nobody takes, touches no other. [tests.rs:
 //!   one_connection_that_ends_touches_no_other]
-//! * A pod that takes nothing is given up when other connections wait behind it: a session is one stream of bytes, of
-//!   which clients cannot be made to hold back a part. [tests.rs: a_pod_that_takes_nothing_holds_no_other_up]
+//! * A pod that takes nothing holds up no other connection, nor one that comes later, before a few megabytes wait
+//!   for it. Then the session stands still: its clients hold nothing back for one stream alone. [tests.rs:
+//!   a_pod_that_takes_nothing_holds_nobody_up_while_there_is_room]
 //! * What a client has said before it goes arrives. [tests.rs: the_last_words_of_a_client_arrive]
 //! * What a client asks for is bounded: no more than a few megabytes wait for all its pods together, streams without
-//!   their other half are given up, and connections beyond a bound are refused. [tests.rs: what_waits_for_pods_is_bounded; tests.rs: half_a_request_is_given_up; tests.rs:
-//!   no_more_than_a_bound_at_once]
+//!   their other half are given up, and connections beyond a bound are refused. [tests.rs:
+//!   what_waits_for_pods_is_bounded; tests.rs: half_a_request_is_given_up; tests.rs: no_more_than_a_bound_at_once]
 
 mod connection;
 mod dial;
@@ -50,16 +51,14 @@ pub const PROTOCOL: &str = "portforward.k8s.io";
 const MOST: usize = 1000;
 /// How long a request may wait for its other half.
 const WAIT: Duration = Duration::from_secs(30);
-/// Pieces that wait for a pod to take them, each of 32 KiB at most, and bytes that wait for all pods of a session; at
-/// either bound the session waits.
-const PIECES: usize = 32;
+/// Bytes that wait for all pods of a session to take them; at the bound the session waits.
 const ROOM: u32 = 4 << 20;
-/// A piece of less is copied: it would hold the whole buffer that it came in.
-const SMALL: usize = 4 * 1024;
+/// A piece of less is copied: it would hold the whole buffer that it came in. In that room it counts as so much.
+const SMALL: u32 = 4 * 1024;
+/// Pieces that wait for one pod: as many as there can be in the room, so that nobody waits for this.
+const PIECES: usize = (ROOM / SMALL) as usize;
 /// How long pods may take for what was said to them before their client went.
 const DRAIN: Duration = Duration::from_secs(2);
-/// How long pods may take nothing of what waits for them while other connections of the session wait, too.
-const STALLED: Duration = Duration::from_secs(5);
 /// How often a client that is not listened to is asked whether it is there.
 const ASK: Duration = Duration::from_secs(10);
 
@@ -114,15 +113,6 @@ struct Open {
     /// `None`: the client has said all.
     input: Option<mpsc::Sender<Piece>>,
     gone: CancellationToken,
-    /// Its pod has taken nothing for too long.
-    stalled: CancellationToken,
-}
-
-impl Open {
-    /// Whether something that the client says would be passed on.
-    fn listens(&self) -> bool {
-        self.input.as_ref().is_some_and(|input| !input.is_closed())
-    }
 }
 
 struct Session {
@@ -205,7 +195,7 @@ impl Session {
             },
             Event::Data { id, bytes } => {
                 let Some(input) = self.open.get(&id).and_then(|open| open.input.clone()) else { return Ok(()) };
-                self.pass(id, &input, bytes).await?;
+                self.pass(&input, bytes).await?;
             }
             Event::Finished { id } => {
                 if let Some(open) = self.open.get_mut(&id) {
@@ -253,8 +243,7 @@ impl Session {
         match asked.kind {
             Kind::Data => {
                 let (input, queue) = mpsc::channel(PIECES);
-                let (gone, stalled) = (CancellationToken::new(), CancellationToken::new());
-                self.open.insert(id, Open { input: Some(input), gone, stalled });
+                self.open.insert(id, Open { input: Some(input), gone: CancellationToken::new() });
                 // Upstream goes by what the stream of data says.
                 (half.port, half.data) = (asked.port, Some((id, queue)));
             }
@@ -268,10 +257,6 @@ impl Session {
         else {
             return Ok(());
         };
-        let (gone, stalled) = match self.open.get(&data) {
-            Some(open) => (open.gone.clone(), open.stalled.clone()),
-            None => Default::default(),
-        };
         let connection = Connection {
             to: self.to.clone(),
             port,
@@ -279,8 +264,7 @@ impl Session {
             error,
             writer: self.writer.clone(),
             input,
-            gone,
-            stalled,
+            gone: self.open.get(&data).map(|open| open.gone.clone()).unwrap_or_default(),
             activity: self.activity.clone(),
             clock: self.clock.clone(),
         };
@@ -291,11 +275,11 @@ impl Session {
         Ok(())
     }
 
-    /// Hands on what a pod is to hear, and waits for the pod: for ever where nobody else waits. A client that vanishes
-    /// meanwhile is noticed: it is asked now and then, and what it cannot be asked any more ends the session.
-    async fn pass(&mut self, id: Id, input: &mpsc::Sender<Piece>, bytes: Bytes) -> Result<(), Error> {
-        let bytes = if bytes.len() < SMALL { Bytes::copy_from_slice(&bytes) } else { bytes };
-        let weight = u32::try_from(bytes.len()).unwrap_or(ROOM).clamp(1, ROOM);
+    /// Hands on what a pod is to hear; where too much waits already it waits for pods. A client that vanishes meanwhile
+    /// is noticed: it is asked now and then, and what it cannot be asked any more ends the session.
+    async fn pass(&self, input: &mpsc::Sender<Piece>, bytes: Bytes) -> Result<(), Error> {
+        let weight = u32::try_from(bytes.len()).unwrap_or(ROOM).clamp(SMALL, ROOM);
+        let bytes = if weight == SMALL { Bytes::copy_from_slice(&bytes) } else { bytes };
         let room = self.room.clone();
         let sent = async {
             // It is never closed. A connection that has ended takes nothing: what is said to it is thrown away.
@@ -304,32 +288,18 @@ impl Session {
             }
         };
         let mut sent = std::pin::pin!(sent);
+        if futures::poll!(&mut sent).is_ready() {
+            return Ok(());
+        }
         loop {
-            let others = self.open.values().filter(|open| open.listens()).count() > 1;
             tokio::select! {
                 () = &mut sent => return Ok(()),
                 () = input.closed() => return Ok(()),
-                () = self.clock.sleep(if others { STALLED } else { ASK }) => {}
-            }
-            if others && self.give_up_stalled() == Some(id) {
-                return Ok(());
+                () = self.clock.sleep(ASK) => {}
             }
             // Not broken off: half a frame would be written.
             self.writer.ask().await?;
         }
-    }
-
-    /// Gives up the connection that most waits for: nothing was taken of any, or there would be room.
-    fn give_up_stalled(&mut self) -> Option<Id> {
-        let waiting = |open: &Open| open.input.as_ref().map_or(0, |input| PIECES - input.capacity());
-        let (id, open) = self.open.iter_mut().max_by_key(|(_, open)| waiting(open))?;
-        if waiting(open) == 0 {
-            return None;
-        }
-        open.input = None;
-        open.stalled.cancel();
-        open.gone.cancel();
-        Some(*id)
     }
 
     /// The client has gone, in order: what it has said before goes on its way.
