@@ -1,8 +1,8 @@
 //! Who changes tables, as a real kernel tells it, in a network namespace of the test's own.
 
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use namespaces::Own as Apart;
 use net::monitor::{Monitor, Own};
 use net::nf_tables::{Sender, encode};
 use net::ruleset::{Family, Step, Transaction};
@@ -29,16 +29,8 @@ fn waiting() -> (u64, u64) {
 /// is heard again.
 #[test]
 #[ignore = "needs root: ./dev test runs it"]
-#[allow(clippy::disallowed_methods, reason = "says that this process is the one inside")]
 fn our_own_noise_is_no_drift() {
-    if std::env::var(INSIDE).is_err() {
-        let mut command = Command::new("unshare");
-        if !rustix::process::geteuid().is_root() {
-            command.args(["--user", "--map-root-user"]);
-        }
-        command.args(["--net", "--"]).arg(std::env::current_exe().expect("this program"));
-        command.args(["our_own_noise_is_no_drift", "--exact", "--ignored", "--nocapture"]).env(INSIDE, "1");
-        assert!(command.status().expect("unshare runs").success(), "inside; see above");
+    if !namespaces::is_inside(INSIDE, "our_own_noise_is_no_drift", Apart::Network) {
         return;
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");

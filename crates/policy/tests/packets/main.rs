@@ -30,14 +30,8 @@ const NODE: &str = "192.168.9.1:8080";
 
 #[test]
 #[ignore = "needs root: ./dev test runs it"]
-#[allow(clippy::disallowed_methods, reason = "says that this process is the one inside")]
 fn packets() {
-    if std::env::var(INSIDE).is_err() {
-        let program = std::env::current_exe().expect("this program");
-        let mut command = Command::new("unshare");
-        command.args(["--net", "--mount", "--propagation", "private", "--"]).arg(program);
-        command.args(["packets", "--exact", "--ignored", "--nocapture", "--test-threads=1"]).env(INSIDE, "1");
-        assert!(command.status().expect("unshare runs").success(), "inside; see above");
+    if !namespaces::is_inside(INSIDE, "packets", namespaces::Own::NetworkAndMounts) {
         return;
     }
     world::build();

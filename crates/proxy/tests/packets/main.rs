@@ -24,15 +24,7 @@ const VIP: &str = "10.96.0.10:80";
 #[ignore = "needs root: ./dev test runs it"]
 #[allow(clippy::disallowed_methods, reason = "says that this process is the one inside")]
 fn packets() {
-    if std::env::var(INSIDE).is_err() {
-        let mut command = Command::new("unshare");
-        if !rustix::process::geteuid().is_root() {
-            command.args(["--user", "--map-root-user"]);
-        }
-        let program = std::env::current_exe().expect("this program");
-        command.args(["--net", "--mount", "--propagation", "private", "--"]).arg(program);
-        command.args(["packets", "--exact", "--ignored", "--nocapture", "--test-threads=1"]).env(INSIDE, "1");
-        assert!(command.status().expect("unshare runs").success(), "inside; see above");
+    if !namespaces::is_inside(INSIDE, "packets", namespaces::Own::NetworkAndMounts) {
         return;
     }
     if let Ok(mode) = std::env::var(CHURNS) {

@@ -1,25 +1,13 @@
-//! A small world of network namespaces: two nodes with their pods, and somebody outside.
-//!
-//! ```text
-//!              br0 192.168.9.254 ──────────────┬─────────────────┐
-//!                    │                         │                 │
-//!   n1  192.168.9.1  (rules under test)   n2  192.168.9.2   out  192.168.9.100
-//!   ├── p1 10.244.0.2                     └── p3 10.244.1.2      routes Service addresses to n1
-//!   └── p2 10.244.0.3
-//! ```
-//!
-//! Everything is inside a network and a mount namespace of the test's own: nothing of it is seen on
-//! the host, and all of it goes with the test.
+//! Pods of two nodes that say who they are, and somebody outside, who routes Service addresses to the node `n1`, whose
+//! rules are tried.
 
-use std::fs::{File, write};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::os::fd::AsFd;
-use std::process::Command;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use namespaces::world::{PODS, enter, forwards, nodes, set};
+pub use namespaces::world::{output, run, within};
 
 /// The port pods serve TCP on.
 pub const WEB: u16 = 8080;
@@ -30,66 +18,19 @@ const SOON: Duration = Duration::from_secs(10);
 /// How long nothing must come for.
 const NEVER: Duration = Duration::from_millis(500);
 
-/// Runs a command line.
-pub fn run(line: &str) {
-    output(line);
-}
-
-/// Runs a command line; what it says.
-pub fn output(line: &str) -> String {
-    let words: Vec<&str> = line.split_whitespace().collect();
-    let output = Command::new(words[0]).args(&words[1..]).output().unwrap_or_else(|e| panic!("{line}: {e}"));
-    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-/// Runs something on a thread in a namespace.
-pub fn within<T: Send>(name: &str, job: impl FnOnce() -> T + Send) -> T {
-    std::thread::scope(|scope| {
-        let thread = scope.spawn(|| {
-            enter(name);
-            job()
-        });
-        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
-}
-
-fn enter(name: &str) {
-    let file = File::open(format!("/run/netns/{name}")).expect("the namespace is there");
-    move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).expect("entered");
-}
-
-/// The names of the pods and where they are.
-pub const PODS: [(&str, &str, u8, u8); 3] = [("p1", "n1", 0, 2), ("p2", "n1", 0, 3), ("p3", "n2", 1, 2)];
-
 /// Builds it.
 pub fn build() {
-    run("mount -t tmpfs tmpfs /run");
-    run("mkdir -p /run/netns");
-    run("ip link set lo up");
-    run("ip link add br0 type bridge");
-    run("ip addr add 192.168.9.254/24 dev br0");
-    run("ip addr add fd09::254/64 dev br0 nodad");
-    run("ip link set br0 up");
-    for (name, byte) in [("n1", "1"), ("n2", "2"), ("out", "100")] {
-        namespace(name);
-        run(&format!("ip link add l-{name} type veth peer name eth0 netns {name}"));
-        run(&format!("ip link set l-{name} master br0 up"));
-        run(&format!("ip -n {name} link set eth0 up"));
-        run(&format!("ip -n {name} addr add 192.168.9.{byte}/24 dev eth0"));
-        run(&format!("ip -n {name} addr add fd09::{byte}/64 dev eth0 nodad"));
-    }
+    nodes();
     for (node, other, byte) in [("n1", 1, 2), ("n2", 0, 1)] {
         run(&format!("ip -n {node} route add default via 192.168.9.254"));
         run(&format!("ip -n {node} route add default via fd09::254"));
         run(&format!("ip -n {node} route add 10.244.{other}.0/24 via 192.168.9.{byte}"));
+        forwards(node);
         within(node, || {
-            write("/proc/sys/net/ipv4/ip_forward", "1").expect("forwards");
-            write("/proc/sys/net/ipv6/conf/all/forwarding", "1").expect("forwards");
             // Whom a node has told of a shorter way nine times, it tells of no refusal any more: the kernel counts
             // both together.
             for link in ["all", "default", "eth0"] {
-                write(format!("/proc/sys/net/ipv4/conf/{link}/send_redirects"), "0").expect("set");
+                set(&format!("net/ipv4/conf/{link}/send_redirects"), "0");
             }
         });
     }
@@ -102,28 +43,9 @@ pub fn build() {
     }
 }
 
-fn namespace(name: &str) {
-    run(&format!("ip netns add {name}"));
-    run(&format!("ip -n {name} link set lo up"));
-}
-
 /// A pod that says who it is and who asks.
 pub fn pod(name: &'static str, node: &str, net: u8, byte: u8) {
-    namespace(name);
-    run(&format!("ip -n {node} link add veth{name} type veth peer name eth0 netns {name}"));
-    run(&format!("ip -n {node} link set veth{name} up"));
-    run(&format!("ip -n {name} link set eth0 up"));
-    for (ip, gateway, bits) in [
-        (format!("10.244.{net}.{byte}"), format!("10.244.{net}.1"), 32),
-        (format!("fd00:0:0:{net}::{byte}"), format!("fd00:0:0:{net}::1"), 128),
-    ] {
-        let v6 = if bits == 128 { " nodad" } else { "" };
-        run(&format!("ip -n {node} addr add {gateway}/{bits} dev veth{name}{v6}"));
-        run(&format!("ip -n {node} route add {ip}/{bits} dev veth{name}"));
-        run(&format!("ip -n {name} addr add {ip}/{bits} dev eth0{v6}"));
-        run(&format!("ip -n {name} route add {gateway}/{bits} dev eth0"));
-        run(&format!("ip -n {name} route add default via {gateway} dev eth0"));
-    }
+    namespaces::world::pod(name, node, net, byte);
     let (ready, is_ready) = mpsc::channel();
     std::thread::spawn(move || {
         enter(name);

@@ -1,69 +1,13 @@
 //! The real kernel takes every text, and holds after any history what a fresh load gives. In network
 //! namespaces of the test's own, each of which goes with the command that asked for it.
 
-use std::io::Write;
-use std::process::{Command, Stdio};
-
+use namespaces::Own;
+use namespaces::rules::{leave, nft, sorted};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, TestRunner};
-use rustix::process::geteuid;
 
 use super::*;
 use crate::cases;
-
-/// Feeds texts to `nft`, one transaction each, in a new namespace; the ruleset they leave, without
-/// handles and counters.
-fn leave(texts: &[String]) -> String {
-    let folder = tempfile::tempdir().expect("a folder");
-    let mut script = String::from("set -e\n");
-    for (i, text) in texts.iter().enumerate() {
-        let file = folder.path().join(i.to_string());
-        std::fs::write(&file, text).expect("written");
-        script += &format!("nft -f {} || {{ cat {0} >&2; exit 1; }}\n", file.display());
-    }
-    script += "nft -s list ruleset\n";
-    let mut command = Command::new("unshare");
-    if !geteuid().is_root() {
-        command.args(["--user", "--map-root-user"]);
-    }
-    let mut child = command
-        .args(["--net", "sh", "-s"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("unshare runs");
-    child.stdin.take().expect("a pipe").write_all(script.as_bytes()).expect("written");
-    let output = child.wait_with_output().expect("it ends");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-/// The same ruleset, whatever order it came about in: its chains and sets, those with their elements
-/// in order.
-fn sorted(listing: &str) -> Vec<String> {
-    let mut blocks: Vec<Vec<&str>> = Vec::new();
-    for line in listing.lines().filter(|line| !matches!(line.trim(), "" | "}")) {
-        let starts = line.starts_with('\t') && !line.starts_with("\t\t") && line.ends_with('{');
-        match blocks.last_mut() {
-            Some(block) if !starts => block.push(line.trim()),
-            _ => blocks.push(vec![line.trim()]),
-        }
-    }
-    let whole = |block: Vec<&str>| {
-        if !block.iter().any(|line| line.starts_with("elements")) {
-            return block.join("\n");
-        }
-        let all = block.join(", ");
-        let all = all.replace("elements = { ", "");
-        let mut words: Vec<&str> = all.split(", ").map(|w| w.trim_matches([' ', '{', '}', ','])).collect();
-        words.sort_unstable();
-        words.join(", ")
-    };
-    let mut blocks: Vec<String> = blocks.into_iter().map(whole).collect();
-    blocks.sort();
-    blocks
-}
 
 #[test]
 #[ignore = "needs root: ./dev test runs it"]
@@ -109,25 +53,10 @@ fn settings(round: usize) -> Settings {
 /// Set where the test runs in a network namespace of its own.
 const INSIDE: &str = "PINTLE_NF_TABLES";
 
-fn nft(args: &[&str]) -> String {
-    let output = Command::new("nft").args(args).output().expect("nft runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
 #[test]
 #[ignore = "needs root: ./dev test runs it"]
-#[allow(clippy::disallowed_methods, reason = "says that this process is the one inside")]
 fn messages_say_what_texts_say() {
-    if std::env::var(INSIDE).is_err() {
-        let mut command = Command::new("unshare");
-        if !geteuid().is_root() {
-            command.args(["--user", "--map-root-user"]);
-        }
-        command.args(["--net", "--"]).arg(std::env::current_exe().expect("this program"));
-        let name = "nftables::table::kernel::messages_say_what_texts_say";
-        command.args([name, "--exact", "--ignored", "--nocapture"]).env(INSIDE, "1");
-        assert!(command.status().expect("unshare runs").success(), "inside; see above");
+    if !namespaces::is_inside(INSIDE, "nftables::table::kernel::messages_say_what_texts_say", Own::Network) {
         return;
     }
     let (own, mut sender) = (net::monitor::Own::default(), net::nf_tables::Sender::default());
