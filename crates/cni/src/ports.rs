@@ -141,10 +141,11 @@ pub fn forget_udp(record: &Record, is_gone: bool) -> std::io::Result<()> {
     for family in [Family::Ip, Family::Ip6] {
         let v4 = family == Family::Ip;
         let pod = record.addresses.iter().find(|a| a.is_ipv4() == v4);
-        net::conntrack::remove_udp(family, &|entry| {
+        let is_stale = |entry: &net::conntrack::Entry| {
             let (to, by) = (entry.destination, entry.answers.ip());
             ports.contains(&to.port()) && local.contains(&to.ip()) && (pod == Some(&by)) == is_gone
-        })?;
+        };
+        while net::conntrack::remove_udp(family, &is_stale)? >= net::conntrack::AT_ONCE {}
     }
     Ok(())
 }

@@ -78,6 +78,16 @@ async fn load(
     lost
 }
 
+/// How often connections of this host's own were asked for again, because nothing had come back: who drops what is sent
+/// to it is hidden by that.
+fn asked_again() -> Result<u64> {
+    let table = std::fs::read_to_string("/proc/net/netstat").context("/proc/net/netstat")?;
+    let mut rows = table.lines().filter(|line| line.starts_with("TcpExt:"));
+    let (names, values) = (rows.next().context("names")?, rows.next().context("values")?);
+    let of = names.split(' ').zip(values.split(' ')).find(|(name, _)| *name == "TCPSynRetrans");
+    Ok(of.context("TCPSynRetrans")?.1.parse()?)
+}
+
 /// A rolling update of all pods of `web` while it is asked all the time, so often a second by each of two addresses.
 /// No request is lost.
 async fn roll(cluster: &Cluster, manifest: &str, rate: f64) -> Result<()> {
@@ -98,6 +108,7 @@ async fn roll(cluster: &Cluster, manifest: &str, rate: f64) -> Result<()> {
         Ok(())
     };
     cluster.eventually("requests are answered", busy).await?;
+    let again = asked_again()?;
     cluster.kubectl(&["rollout", "restart", "deployment/web"]).await?;
     let rolled = cluster.kubectl(&["rollout", "status", "deployment/web", "--timeout=180s"]).await;
     // Those that end are still being asked by whoever had them.
@@ -116,10 +127,12 @@ async fn roll(cluster: &Cluster, manifest: &str, rate: f64) -> Result<()> {
     rolled?;
     alone?;
     let [answered, slow] = [&tally.answered, &tally.slow].map(|count| count.load(Ordering::Relaxed));
-    let count = lost.len();
+    let (count, again) = (lost.len(), asked_again()? - again);
     lost.truncate(10);
-    println!("{answered} requests answered ({slow} of them after more than {SLOW:?}), {count} lost");
+    println!("{answered} requests answered ({slow} after more than {SLOW:?}), {count} lost, {again} asked for again");
     ensure!(count == 0, "{count} of {} requests were lost: {lost:#?}", answered + count);
+    // A few are the machine's; where nobody is there, all are for as long as that is so.
+    ensure!(again * 100 <= answered as u64, "{again} of {answered} connections were asked for again");
     Ok(())
 }
 

@@ -22,15 +22,11 @@ const PROTOCOL: u16 = 4;
 const ID: u16 = 12;
 const ZONE: u16 = 18;
 const FILTER: u16 = 25;
-/// Attributes of a filter: which parts of what it says of either direction count.
+/// The attribute of a filter that says which parts count of what it says of the first direction. (For two years kernels
+/// read that of the other one wrongly, and told of nothing.)
 const ORIGINAL_PARTS: u16 = 1;
-const REPLY_PARTS: u16 = 2;
-/// Parts: the address it comes from, and the protocol.
-const SOURCE_ADDRESS: u32 = 1;
+/// The part that is the protocol.
 const PROTOCOL_NUMBER: u32 = 1 << 3;
-/// Up to so many addresses are asked for one by one: the kernel goes through its whole table each time, which costs less
-/// than to tell of all that is in it.
-const ONE_BY_ONE: usize = 16;
 /// So many connections are removed by one call at most; who is answered with so many calls again.
 pub const AT_ONCE: usize = 10_000;
 /// The bit of an attribute's type that says it holds attributes.
@@ -94,23 +90,11 @@ fn number(family: Family) -> u8 {
 
 const BUFFER: usize = 1 << 18;
 
-/// Says which connections are asked for: those of one protocol, and where that is said, those that this address
-/// answers. Kernels before 5.8 tell of all.
-fn filter(protocol: u8, answers: Option<IpAddr>) -> Vec<u8> {
+/// Says which connections are asked for: those of one protocol. Kernels before 5.8 tell of all.
+fn filter(protocol: u8) -> Vec<u8> {
     let mut out = Vec::new();
-    let (direction, kind, parts) = match answers {
-        None => (ORIGINAL, ORIGINAL_PARTS, PROTOCOL_NUMBER),
-        Some(_) => (REPLY, REPLY_PARTS, PROTOCOL_NUMBER | SOURCE_ADDRESS),
-    };
-    put_nested(&mut out, direction, |out| {
-        match answers {
-            Some(IpAddr::V4(ip)) => put_nested(out, 1, |out| put(out, 1, &ip.octets())),
-            Some(IpAddr::V6(ip)) => put_nested(out, 1, |out| put(out, 3, &ip.octets())),
-            None => {}
-        }
-        put_nested(out, 2, |out| put(out, 1, &[protocol]));
-    });
-    put_nested(&mut out, FILTER, |out| put(out, kind, &parts.to_ne_bytes()));
+    put_nested(&mut out, ORIGINAL, |out| put_nested(out, 2, |out| put(out, 1, &[protocol])));
+    put_nested(&mut out, FILTER, |out| put(out, ORIGINAL_PARTS, &PROTOCOL_NUMBER.to_ne_bytes()));
     out
 }
 
@@ -143,16 +127,9 @@ fn each(
 pub fn open_tcp(endpoints: &BTreeSet<SocketAddr>) -> io::Result<BTreeSet<SocketAddr>> {
     let (mut open, mut buffer) = (BTreeSet::new(), vec![0; BUFFER]);
     for (family, is_v4) in [(Family::Ip, true), (Family::Ip6, false)] {
-        let ours = endpoints.iter().filter(|endpoint| endpoint.is_ipv4() == is_v4);
-        let ips: BTreeSet<IpAddr> = ours.map(SocketAddr::ip).collect();
-        let filters: Vec<Vec<u8>> = if ips.len() > ONE_BY_ONE {
-            vec![filter(TCP, None)]
-        } else {
-            ips.into_iter().map(|ip| filter(TCP, Some(ip))).collect()
-        };
-        for filter in filters {
+        if endpoints.iter().any(|endpoint| endpoint.is_ipv4() == is_v4) {
             let socket = Socket::open()?;
-            each(&socket, family, &filter, &mut buffer, |attributes| {
+            each(&socket, family, &filter(TCP), &mut buffer, |attributes| {
                 open.extend(answers_openly(attributes).filter(|answers| endpoints.contains(answers)));
             })?;
         }
@@ -175,7 +152,7 @@ fn answers_openly(attributes: &[u8]) -> Option<SocketAddr> {
 pub fn remove_udp(family: Family, is_stale: &dyn Fn(&Entry) -> bool) -> io::Result<usize> {
     let socket = Socket::open()?;
     let (mut stale, mut buffer) = (Vec::new(), vec![0; BUFFER]);
-    each(&socket, family, &filter(UDP, None), &mut buffer, |attributes| {
+    each(&socket, family, &filter(UDP), &mut buffer, |attributes| {
         if stale.len() < AT_ONCE {
             stale.extend(read(attributes).filter(is_stale));
         }

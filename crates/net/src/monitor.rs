@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use tokio::net::UnixDatagram;
 use tokio::sync::Notify;
@@ -15,6 +15,7 @@ const SUBSYSTEM: u8 = 10;
 const NEW_TABLE: u8 = 0;
 /// The end of a transaction, and which process made it.
 const GENERATION: u8 = 15;
+const NUMBER: u16 = 1;
 const PROCESS: u16 = 2;
 /// The group that is told.
 const GROUP: u32 = 7;
@@ -36,7 +37,8 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Numbers {
-    pids: VecDeque<u32>,
+    /// Threads, and processes, which make one each.
+    pids: VecDeque<(u32, Maker)>,
     /// The kernel has named one of them: its numbers are ours. They are not where this process is in
     /// a namespace of processes, and nobody can be told apart there.
     known: bool,
@@ -46,6 +48,15 @@ struct Numbers {
     under_way: usize,
     /// Of so many it is not known whether they did.
     unknown: u32,
+}
+
+/// Who makes a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Maker {
+    /// A thread of this process, which may make more.
+    Thread,
+    /// A process that ends with it; its number may be somebody else's then.
+    Process,
 }
 
 /// A transaction of our own that is under way. One that is let go of without a word changed nothing.
@@ -91,7 +102,7 @@ impl Drop for Turn {
             Outcome::Unknown => numbers.unknown = numbers.unknown.wrapping_add(1),
         }
         drop(numbers);
-        self.own.0.ended.notify_one();
+        self.own.0.ended.notify_waiters();
     }
 }
 
@@ -100,15 +111,21 @@ impl Own {
         self.0.numbers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Those of this process: of all who make some there, so that nobody takes another's for somebody's.
+    pub fn of_process() -> Self {
+        static OWN: LazyLock<Own> = LazyLock::new(Own::default);
+        OWN.clone()
+    }
+
     /// This thread or process is about to make one.
-    pub fn begin(&self, pid: u32) -> Turn {
+    pub fn begin(&self, pid: u32, maker: Maker) -> Turn {
         let mut numbers = self.numbers();
         // Each stands there once, those of late at the end: threads make many, and say nothing new.
-        numbers.pids.retain(|known| *known != pid);
+        numbers.pids.retain(|(known, _)| *known != pid);
         if numbers.pids.len() >= REMEMBERED {
             numbers.pids.pop_front();
         }
-        numbers.pids.push_back(pid);
+        numbers.pids.push_back((pid, maker));
         numbers.under_way += 1;
         drop(numbers);
         Turn { own: self.clone(), outcome: Outcome::Nothing }
@@ -117,7 +134,8 @@ impl Own {
     /// Whose was it?
     fn whose(&self, pid: Option<u32>) -> Whose {
         let mut numbers = self.numbers();
-        let own = pid.is_some_and(|pid| numbers.pids.contains(&pid));
+        let own = pid.is_some_and(|pid| numbers.pids.iter().any(|(known, _)| *known == pid));
+        numbers.pids.retain(|(known, maker)| *maker == Maker::Thread || Some(*known) != pid);
         numbers.known |= own;
         match (own, numbers.known && pid.is_some()) {
             (true, _) => Whose::Own,
@@ -156,6 +174,9 @@ struct Ear {
     touched: bool,
     /// It was made in it, with everything in it.
     made: bool,
+    /// Something was lost, and it is not settled what: of transactions whose ends are heard it is not known what they
+    /// touched.
+    doubt: bool,
     /// What there was besides.
     others: Others,
 }
@@ -167,17 +188,25 @@ struct Others {
     count: Option<u32>,
     /// Of so many of ours it was not known, when that was reckoned, whether they changed something.
     unknown: u32,
+    /// Those up to this number are in it, whenever they are heard.
+    until: Option<u32>,
 }
 
 impl Others {
-    fn heard(&mut self) {
-        self.count = self.count.map(|count| count.wrapping_add(1));
+    fn heard(&mut self, generation: Option<u32>) {
+        // The numbers begin anew behind the last: what is less than half of them away is later.
+        let is_in = |generation: u32| self.until.is_some_and(|until| generation.wrapping_sub(until) > u32::MAX / 2);
+        let is_it = |generation: u32| self.until == Some(generation);
+        if !generation.is_some_and(|generation| is_in(generation) || is_it(generation)) {
+            self.count = self.count.map(|count| count.wrapping_add(1));
+        }
     }
 
     /// Goes by the kernel's number and ours from here on. Was there any that was not heard, or may there have been?
     fn reckon(&mut self, generation: u32, (made, unknown): (u32, u32)) -> bool {
-        let now = Self { count: Some(generation.wrapping_sub(made)), unknown };
-        std::mem::replace(self, now) != now
+        let before = *self;
+        *self = Self { count: Some(generation.wrapping_sub(made)), unknown, until: Some(generation) };
+        (before.count, before.unknown) != (self.count, self.unknown)
     }
 }
 
@@ -232,25 +261,29 @@ impl Monitor {
         /// Where the rules of the host change all the time, it is not gone into any further.
         const TRIES: usize = 5;
         let (mut drift, own) = (false, self.ear.own.clone());
+        self.ear.doubt = true;
         for _ in 0..TRIES {
             let made = loop {
-                let ended = own.0.ended.notified();
+                let mut ended = std::pin::pin!(own.0.ended.notified());
+                ended.as_mut().enable();
                 match own.made() {
                     Some(made) => break made,
                     None => ended.await,
                 }
             };
             drift |= self.rest(tables, buffer)?;
-            // The end of what was begun there is among what was lost.
+            // The end of what was begun there is among what was lost, or comes while there is doubt.
             (self.ear.touched, self.ear.made) = (false, false);
             let generation = nf_tables::generation()?;
             // What came meanwhile is in that number, or it is not.
             drift |= self.rest(tables, buffer)?;
             if own.made() == Some(made) && nf_tables::generation()? == generation {
+                // Whatever comes later has a later number, and is heard from its beginning.
+                self.ear.doubt = false;
                 return Ok(self.ear.others.reckon(generation, made) || drift);
             }
         }
-        self.ear.others = Others::default();
+        (self.ear.others, self.ear.doubt) = (Others::default(), false);
         Ok(true)
     }
 
@@ -301,10 +334,12 @@ impl Ear {
             if number == GENERATION {
                 let pid = attribute(attributes, PROCESS).and_then(|v| Some(u32::from_be_bytes(v.try_into().ok()?)));
                 let whose = self.own.whose(pid);
+                let generation =
+                    attribute(attributes, NUMBER).and_then(|v| Some(u32::from_be_bytes(v.try_into().ok()?)));
                 let (touched, made) = (std::mem::take(&mut self.touched), std::mem::take(&mut self.made));
-                heard.other |= touched && whose == Whose::Others;
-                if whose == Whose::Others || (whose == Whose::Unknown && !touched) {
-                    self.others.heard();
+                heard.other |= (touched || self.doubt) && whose == Whose::Others;
+                if whose == Whose::Others || (whose == Whose::Unknown && !touched && !self.doubt) {
+                    self.others.heard(generation);
                 }
                 heard.piecemeal |= touched && !made;
             } else {
@@ -325,11 +360,16 @@ mod tests {
     use crate::netlink::{put, request};
 
     fn change(table: &str, pid: u32) -> Vec<u8> {
+        numbered(table, pid, 1)
+    }
+
+    /// The transaction of that number.
+    fn numbered(table: &str, pid: u32, generation: u32) -> Vec<u8> {
         let mut attributes = Vec::new();
         put(&mut attributes, 1, format!("{table}\0").as_bytes());
         let mut out = request(SUBSYSTEM, 6, 0, 2, &attributes);
         let mut attributes = Vec::new();
-        put(&mut attributes, 1, &[0, 0, 0, 1]);
+        put(&mut attributes, NUMBER, &generation.to_be_bytes());
         put(&mut attributes, PROCESS, &pid.to_be_bytes());
         out.extend(request(SUBSYSTEM, GENERATION, 0, 0, &attributes));
         out
@@ -338,7 +378,7 @@ mod tests {
     #[test]
     fn only_others_changes_of_our_tables_are_told() {
         let own = Own::default();
-        own.begin(7).made();
+        own.begin(7, Maker::Thread).made();
         let mut monitor = Ear { own, ..Ear::default() };
         assert!(!monitor.hear(&change("ours", 9), &["ours"]).other, "nothing is known of whose numbers these are");
         assert!(!monitor.hear(&change("ours", 7), &["ours"]).other, "our own");
@@ -350,45 +390,62 @@ mod tests {
     #[test]
     fn who_made_many_is_known_and_nobody_is_forgotten_for_it() {
         let own = Own::default();
-        own.begin(8).made();
-        (0..1000).for_each(|_| own.begin(7).made());
+        own.begin(8, Maker::Thread).made();
+        (0..1000).for_each(|_| own.begin(7, Maker::Thread).made());
         let mut ear = Ear { own, ..Ear::default() };
         for (pid, other) in [(7, false), (8, false), (9, true)] {
             assert_eq!(ear.hear(&change("ours", pid), &["ours"]).other, other, "{pid}");
         }
-        (1000..1000 + u32::try_from(REMEMBERED).expect("few")).for_each(|pid| ear.own.begin(pid).nothing());
+        (1000..1000 + u32::try_from(REMEMBERED).expect("few"))
+            .for_each(|pid| ear.own.begin(pid, Maker::Thread).nothing());
         assert!(ear.hear(&change("ours", 8), &["ours"]).other, "at the bound the first is forgotten");
+    }
+
+    #[test]
+    fn while_there_is_doubt_it_is_not_known_what_others_touched() {
+        let own = Own::default();
+        own.begin(7, Maker::Thread).made();
+        own.begin(8, Maker::Process).made();
+        let mut ear = Ear { own, doubt: true, ..Ear::default() };
+        assert!(!ear.hear(&change("theirs", 7), &["ours"]).other, "it was our own");
+        assert!(ear.hear(&change("theirs", 9), &["ours"]).other, "what was lost of it may have been of our table");
+        ear.doubt = false;
+        assert!(!ear.hear(&change("theirs", 9), &["ours"]).other);
+        // A process makes one; then its number is anybody's.
+        assert!(!ear.hear(&change("ours", 8), &["ours"]).other);
+        assert!(ear.hear(&change("ours", 8), &["ours"]).other);
     }
 
     #[test]
     fn what_was_lost_is_told_apart_by_how_many_there_were() {
         let own = Own::default();
-        own.begin(7).made();
+        own.begin(7, Maker::Thread).made();
         let mut ear = Ear { own: own.clone(), ..Ear::default() };
         let made = |own: &Own| own.made().expect("none is under way");
         assert!(ear.others.reckon(100, made(&own)), "nothing was known");
         // Three of ours were lost.
-        (0..3).for_each(|_| own.begin(7).made());
-        own.begin(7).nothing();
+        (0..3).for_each(|_| own.begin(7, Maker::Thread).made());
+        own.begin(7, Maker::Thread).nothing();
         assert!(!ear.others.reckon(103, made(&own)));
         // One of ours, and one of somebody's.
-        own.begin(7).made();
+        own.begin(7, Maker::Thread).made();
         assert!(ear.others.reckon(105, made(&own)));
         assert!(!ear.others.reckon(105, made(&own)), "that is over");
         // What was heard was not lost: another table, our own, and ours by somebody.
-        ear.hear(&change("theirs", 9), &["ours"]);
-        ear.hear(&change("ours", 7), &["ours"]);
-        assert!(ear.hear(&change("ours", 9), &["ours"]).other);
-        own.begin(7).made();
+        ear.hear(&numbered("theirs", 9, 105), &["ours"]);
+        ear.hear(&numbered("theirs", 9, 106), &["ours"]);
+        ear.hear(&numbered("ours", 7, 108), &["ours"]);
+        assert!(ear.hear(&numbered("ours", 9, 107), &["ours"]).other);
+        own.begin(7, Maker::Thread).made();
         assert!(!ear.others.reckon(108, made(&own)));
         // Of one it is not known what became of it; the kernel's numbers begin anew behind the last.
-        drop(own.begin(7).unknown());
+        drop(own.begin(7, Maker::Thread).unknown());
         assert!(ear.others.reckon(108, made(&own)));
-        let turn = own.begin(7);
+        let turn = own.begin(7, Maker::Thread);
         assert_eq!(own.made(), None, "one is under way");
         turn.made();
         ear.others.reckon(u32::MAX, made(&own));
-        own.begin(7).made();
+        own.begin(7, Maker::Thread).made();
         assert!(!ear.others.reckon(0, made(&own)));
     }
 

@@ -1,6 +1,7 @@
 //! The only door to the kernel's rules: a transaction as text to `nft -f -`, all or nothing.
 
 use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use stdx::{ClockExt, SharedClock};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
-use crate::monitor::{Monitor, Own};
+use crate::monitor::{Maker, Monitor, Own};
 use crate::nf_tables;
 use crate::ruleset::{Family, Transaction};
 
@@ -49,6 +50,11 @@ pub trait Kernel: Send + Sync + 'static {
     /// The sets of one family's tables with what is in them, as JSON.
     async fn sets(&self, family: Family) -> Result<String, Error>;
 
+    /// A set of a table with what is in it, as JSON.
+    async fn elements(&self, _family: Family, _table: &str, _set: &str) -> Result<String, Error> {
+        Ok(String::new())
+    }
+
     /// Is there a table of that name?
     async fn has_table(&self, _family: Family, _table: &str) -> Result<bool, Error> {
         Ok(true)
@@ -63,13 +69,21 @@ pub struct Nft {
     clock: SharedClock,
     own: Own,
     monitor: tokio::sync::Mutex<Option<Monitor>>,
+    /// It has failed, and what happened since is not known.
+    was_deaf: AtomicBool,
     sender: Arc<Mutex<nf_tables::Sender>>,
 }
 
 impl Nft {
     /// Uses the `nft` program found in PATH.
     pub fn new(clock: SharedClock) -> Self {
-        Self { clock, own: Own::default(), monitor: Default::default(), sender: Arc::default() }
+        Self {
+            clock,
+            own: Own::of_process(),
+            monitor: Default::default(),
+            was_deaf: AtomicBool::new(false),
+            sender: Arc::default(),
+        }
     }
 }
 
@@ -86,7 +100,7 @@ impl Nft {
             .kill_on_drop(true)
             .spawn()?;
         let changes = args.first() == Some(&"-f");
-        let turn = child.id().filter(|_| changes).map(|pid| self.own.begin(pid).unknown());
+        let turn = child.id().filter(|_| changes).map(|pid| self.own.begin(pid, Maker::Process).unknown());
         let stdin = child.stdin.take();
         let run = async move {
             if let Some(mut stdin) = stdin {
@@ -141,6 +155,11 @@ impl Kernel for Nft {
         Ok(String::from_utf8_lossy(&output).into_owned())
     }
 
+    async fn elements(&self, family: Family, table: &str, set: &str) -> Result<String, Error> {
+        let output = self.run(&["-j", "list", "set", family.as_str(), table, set], "").await?;
+        Ok(String::from_utf8_lossy(&output).into_owned())
+    }
+
     async fn has_table(&self, family: Family, table: &str) -> Result<bool, Error> {
         let table = table.to_owned();
         let ask = tokio::task::spawn_blocking(move || nf_tables::has_table(family, &table));
@@ -150,13 +169,19 @@ impl Kernel for Nft {
     async fn changed(&self, tables: &[&str]) -> std::io::Result<()> {
         let mut held = self.monitor.lock().await;
         let monitor = match &mut *held {
-            Some(monitor) => monitor,
-            empty => empty.insert(Monitor::start(self.own.clone())?),
+            Some(monitor) => Ok(monitor),
+            empty => Monitor::start(self.own.clone()).map(|monitor| empty.insert(monitor)),
         };
-        let heard = monitor.changed(tables).await;
+        let heard = match monitor {
+            // Whatever happened meanwhile was not heard.
+            Ok(_) if self.was_deaf.swap(false, Ordering::Relaxed) => Ok(()),
+            Ok(monitor) => monitor.changed(tables).await,
+            Err(error) => Err(error),
+        };
         // What has failed begins anew with the next call.
         if heard.is_err() {
             *held = None;
+            self.was_deaf.store(true, Ordering::Relaxed);
         }
         heard
     }

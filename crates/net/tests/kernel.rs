@@ -47,17 +47,38 @@ fn our_own_noise_is_no_drift() {
             sender.send(&batch, &own).expect("sent").expect("taken");
         };
         let mut port = 0;
-        for (round, is_lost) in [false, true, false].into_iter().enumerate() {
+        // What is lost besides our own: nothing, a transaction, the beginning of one, the end of one, nothing.
+        for (round, lost) in ["", "all", "beginning", "end", ""].into_iter().enumerate() {
             // Another table, which is heard of.
             nft(&format!("add set ip theirs heard{round} {{ type inet_service; }}\n"));
+            let quiet = async {
+                while waiting().0 > 0 {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::select! {
+                biased;
+                heard = monitor.changed(&["ours"]) => panic!("nobody changed ours: {heard:?}"),
+                () = quiet => {}
+            }
             let before = waiting().1;
-            while waiting().1 < before + 50 {
-                port += 1;
-                change(port);
+            // More than there is room for, in one transaction.
+            let much: String =
+                (0..400).map(|i| format!("add set ip theirs s{round}-{i} {{ type inet_service; }}\n")).collect();
+            match lost {
+                "beginning" => nft(&format!("{much}add chain ip ours l{round}\n")),
+                "end" => nft(&format!("add chain ip ours l{round}\n{much}")),
+                _ => {
+                    while waiting().1 < before + 50 {
+                        port += 1;
+                        change(port);
+                    }
+                    if lost == "all" {
+                        nft("flush set ip ours s\n");
+                    }
+                }
             }
-            if is_lost {
-                nft("flush set ip ours s\n");
-            }
+            assert!(waiting().1 > before, "nothing was lost in round {round}");
             let changed = AtomicBool::new(false);
             let somebody = async {
                 while waiting().0 > 0 {
@@ -72,7 +93,7 @@ fn our_own_noise_is_no_drift() {
                 heard = monitor.changed(&["ours"]) => heard.expect("heard"),
                 () = somebody => {}
             }
-            assert_eq!(changed.load(Ordering::Relaxed), !is_lost, "in round {round}");
+            assert_eq!(changed.load(Ordering::Relaxed), lost.is_empty(), "in round {round}");
         }
     });
 }

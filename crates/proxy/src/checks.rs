@@ -1,7 +1,7 @@
 //! The ports at which load balancers ask whether this node has endpoints of a Service that keeps
 //! connections on the node they come to (`healthCheckNodePort`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -13,8 +13,7 @@ use http::{HeaderValue, StatusCode};
 use stdx::SharedClock;
 use stdx::clock::Instant;
 use stdx::shutdown::Stage;
-use tokio::net::TcpListener;
-use transport::serve::{Limits, serve_plain};
+use transport::serve::{Limits, listen, serve_plain};
 use transport::{Handler, Request, Responding, Response};
 
 use crate::health::{Health, json};
@@ -25,8 +24,15 @@ const WEIGHT: &str = "x-load-balancing-endpoint-weight";
 /// How long until a port that somebody has is tried again.
 const REOPEN: Duration = Duration::from_secs(10);
 
+/// How long whoever serves at a port of ours may take to let go of it, and how often that is tried meanwhile.
+const LETS_GO: Duration = Duration::from_secs(2);
+const SOON: Duration = Duration::from_millis(50);
+
 /// Tells the addresses of this host.
 pub type Addresses = fn() -> io::Result<Vec<IpAddr>>;
+
+/// Where one listens; `None` is every address.
+type Place = Option<IpAddr>;
 
 /// The ports that are open, and those that should be.
 pub struct Checks {
@@ -35,77 +41,71 @@ pub struct Checks {
     addresses: Addresses,
     /// Where node ports answer, and with them these.
     at: NodePortAddresses,
-    open: BTreeMap<Key, Open>,
-    closed: BTreeMap<Key, Closed>,
+    ports: BTreeMap<Key, Port>,
     /// When those that could not be opened are tried again.
     due: Option<Instant>,
+    /// Until then somebody of ours may still hold what was closed.
+    lets_go: Option<Instant>,
 }
 
-struct Open {
-    port: u16,
+struct Port {
+    number: u16,
     local: Arc<AtomicUsize>,
-    stage: Stage,
-}
-
-/// One that is to be opened.
-struct Closed {
-    check: HealthCheck,
+    open: BTreeMap<Place, Serving>,
+    /// It is so wherever it should be.
+    whole: bool,
     /// What was told of why it could not be.
     told: Option<String>,
 }
 
-impl Drop for Open {
+/// A server, for as long as this is held.
+struct Serving(Stage);
+
+impl Drop for Serving {
     fn drop(&mut self) {
-        self.stage.stop();
+        self.0.stop();
     }
 }
 
 impl Checks {
     /// None yet.
     pub fn new(health: Health, clock: SharedClock, addresses: Addresses) -> Self {
-        let (open, closed) = (BTreeMap::new(), BTreeMap::new());
-        Self { health, clock, addresses, at: NodePortAddresses::All, open, closed, due: None }
+        let (at, ports) = (NodePortAddresses::All, BTreeMap::new());
+        Self { health, clock, addresses, at, ports, due: None, lets_go: None }
     }
 
-    /// Where node ports answer by now. When that changes, all ports are to be opened anew.
+    /// Where node ports answer by now.
     pub fn place(&mut self, at: &NodePortAddresses) {
-        if self.at == *at {
-            return;
+        if self.at != *at {
+            self.at = at.clone();
+            self.ports.values_mut().for_each(|port| port.whole = false);
+            self.due = Some(self.clock.now());
         }
-        self.at = at.clone();
-        for (key, open) in std::mem::take(&mut self.open) {
-            let check = HealthCheck { port: open.port, local: open.local.load(Ordering::Relaxed) };
-            self.closed.insert(key, Closed { check, told: None });
-        }
-        self.due = Some(self.clock.now());
     }
 
     /// What one Service asks for by now; a port that is not open yet is so after [`Self::try_closed`].
     pub fn set(&mut self, key: &Key, check: Option<HealthCheck>) {
-        if let (Some(open), Some(check)) = (self.open.get(key), check)
-            && open.port == check.port
-        {
-            open.local.store(check.local, Ordering::Relaxed);
-            return;
-        }
-        // Who lets go of a port may let somebody else have it.
-        let was_open = self.open.remove(key).is_some();
-        let known = self.closed.remove(key);
-        if let Some(check) = check {
-            let same = known.is_some_and(|closed| {
-                let same = closed.check.port == check.port;
-                let told = closed.told.filter(|_| same);
-                self.closed.insert(key.clone(), Closed { check, told });
-                same
-            });
-            if same && !was_open {
+        let (now, known) = (self.clock.now(), self.ports.remove(key));
+        let mut closed = false;
+        match (known, check) {
+            (Some(port), Some(check)) if port.number == check.port => {
+                port.local.store(check.local, Ordering::Relaxed);
+                self.ports.insert(key.clone(), port);
                 return;
             }
-            self.closed.entry(key.clone()).or_insert(Closed { check, told: None });
-        } else if !was_open {
-            return;
+            (Some(port), _) => closed = !port.open.is_empty(),
+            (None, None) => return,
+            (None, Some(_)) => {}
         }
-        self.due = Some(self.clock.now());
+        if let Some(HealthCheck { port: number, local }) = check {
+            let (local, open) = (Arc::new(AtomicUsize::new(local)), BTreeMap::new());
+            self.ports.insert(key.clone(), Port { number, local, open, whole: false, told: None });
+        }
+        // Who lets go of a port may let somebody else have it.
+        if closed {
+            self.lets_go = Some(now + LETS_GO);
+        }
+        self.due = Some(now);
     }
 
     /// When there is something to be tried.
@@ -113,9 +113,9 @@ impl Checks {
         self.due
     }
 
-    /// Is the port of this Service not open although it should be?
+    /// Is the port of this Service not open everywhere, although it should be?
     pub fn is_closed(&self, key: &Key) -> bool {
-        self.closed.contains_key(key)
+        self.ports.get(key).is_some_and(|port| !port.whole)
     }
 
     /// Opens what is to be open, if it is time. Answers which cannot be, for reasons that were not told before: the
@@ -127,66 +127,83 @@ impl Checks {
         }
         let places = self.places();
         let mut news = Vec::new();
-        for (key, mut closed) in std::mem::take(&mut self.closed) {
-            let listeners = match &places {
-                Ok(places) => listen(places, closed.check.port).await.map_err(|error| error.to_string()),
-                Err(why) => Err(why.clone()),
+        // What goes, goes first.
+        for port in self.ports.values_mut() {
+            let before = port.open.len();
+            port.open.retain(|place, _| places.as_ref().is_ok_and(|places| places.contains(place)));
+            if port.open.len() < before {
+                self.lets_go = Some(now + LETS_GO);
+            }
+        }
+        let waits = self.lets_go.is_some_and(|until| until > now);
+        for (key, port) in self.ports.iter_mut().filter(|(_, port)| !port.whole) {
+            let failed = match &places {
+                Ok(places) => {
+                    open(key, port, places, (&self.health, &self.clock)).await.map_err(|e| e.to_string()).err()
+                }
+                Err(why) => Some(why.clone()),
             };
-            match listeners {
-                Ok(listeners) => drop(self.open.insert(key.clone(), self.serve(&key, closed.check, listeners))),
-                Err(why) => {
-                    if closed.told.as_ref() != Some(&why) {
-                        news.push((key.clone(), closed.check.port, why.clone()));
-                        closed.told = Some(why);
+            match failed {
+                None => (port.whole, port.told) = (true, None),
+                Some(_) if waits => {}
+                Some(why) => {
+                    if port.told.as_ref() != Some(&why) {
+                        news.push((key.clone(), port.number, why.clone()));
+                        port.told = Some(why);
                     }
-                    self.closed.insert(key, closed);
                 }
             }
         }
-        self.due = (!self.closed.is_empty()).then(|| now + REOPEN);
+        let pause = if waits { SOON } else { REOPEN };
+        self.due = self.ports.values().any(|port| !port.whole).then(|| now + pause);
         news
     }
 
-    /// The addresses to listen at; `None` for all there are.
-    fn places(&self) -> Result<Option<Vec<IpAddr>>, String> {
-        let NodePortAddresses::Ranges(ranges) = &self.at else { return Ok(None) };
+    /// The addresses to listen at.
+    fn places(&self) -> Result<BTreeSet<Place>, String> {
+        let NodePortAddresses::Ranges(ranges) = &self.at else { return Ok([None].into()) };
         let all = (self.addresses)().map_err(|error| format!("the addresses of this host are not known: {error}"))?;
-        let chosen: Vec<IpAddr> = all.into_iter().filter(|ip| ranges.iter().any(|range| range.contains(ip))).collect();
-        if chosen.is_empty() {
-            Err("this host has no address at which node ports answer".into())
-        } else {
-            Ok(Some(chosen))
-        }
-    }
-
-    fn serve(&self, key: &Key, check: HealthCheck, listeners: Vec<TcpListener>) -> Open {
-        let (local, stage) = (Arc::new(AtomicUsize::new(check.local)), Stage::new());
-        for listener in listeners {
-            let handler = Check { key: key.clone(), local: local.clone(), health: self.health.clone() };
-            let (clock, own) = (self.clock.clone(), stage.clone());
-            stage.spawn(async move {
-                // The server ends with its stage; it has no other end.
-                let _ = serve_plain(listener, Arc::new(handler), Limits::default(), clock, &own).await;
-            });
-        }
-        Open { port: check.port, local, stage }
+        // One that means something on one link only is nobody's to ask at.
+        let is_local = |ip: &IpAddr| matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
+        let chosen = all.into_iter().filter(|ip| !is_local(ip) && ranges.iter().any(|range| range.contains(ip)));
+        let chosen: BTreeSet<Place> = chosen.map(Some).collect();
+        if chosen.is_empty() { Err("this host has no address at which node ports answer".into()) } else { Ok(chosen) }
     }
 }
 
-/// At all of these addresses; at every one of both families where the host has both.
-async fn listen(places: &Option<Vec<IpAddr>>, port: u16) -> io::Result<Vec<TcpListener>> {
-    let Some(places) = places else {
-        let all = match TcpListener::bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))).await {
-            Ok(listener) => listener,
-            Err(_) => TcpListener::bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))).await?,
+/// Opens a port wherever it is not yet, as far as it can be; the first error.
+async fn open(
+    key: &Key,
+    port: &mut Port,
+    places: &BTreeSet<Place>,
+    (health, clock): (&Health, &SharedClock),
+) -> io::Result<()> {
+    let mut failed = Ok(());
+    for place in places {
+        if port.open.contains_key(place) {
+            continue;
+        }
+        let at = SocketAddr::new(place.unwrap_or(Ipv6Addr::UNSPECIFIED.into()), port.number);
+        let listened = match listen(at).await {
+            // A host without IPv6.
+            Err(_) if place.is_none() => listen((Ipv4Addr::UNSPECIFIED, port.number).into()).await,
+            listened => listened,
         };
-        return Ok(vec![all]);
-    };
-    let mut listeners = Vec::with_capacity(places.len());
-    for ip in places {
-        listeners.push(TcpListener::bind(SocketAddr::new(*ip, port)).await?);
+        match listened {
+            Ok(listener) => {
+                let stage = Stage::new();
+                let handler = Check { key: key.clone(), local: port.local.clone(), health: health.clone() };
+                let (clock, own) = (clock.clone(), stage.clone());
+                stage.spawn(async move {
+                    // The server ends with its stage; it has no other end.
+                    let _ = serve_plain(listener, Arc::new(handler), Limits::default(), clock, &own).await;
+                });
+                port.open.insert(*place, Serving(stage));
+            }
+            Err(error) => failed = failed.and(Err(error)),
+        }
     }
-    Ok(listeners)
+    failed
 }
 
 struct Check {
@@ -222,6 +239,7 @@ mod tests {
     use http_body_util::BodyExt;
     use stdx::ClockExt;
     use stdx::clock::ManualClock;
+    use tokio::net::TcpListener;
 
     #[tokio::test]
     async fn a_node_without_endpoints_of_its_own_is_no_target() {
@@ -262,6 +280,20 @@ mod tests {
         Checks::new(health, clock.clone(), loopback)
     }
 
+    /// Whoever waits for connections at a port lets go of it in its own time, of which nobody is told.
+    async fn until_open(checks: &mut Checks, key: &Key) {
+        let clock = checks.clock.clone();
+        let opened = async {
+            while checks.is_closed(key) {
+                if let Some(due) = checks.due() {
+                    clock.sleep_until(due).await;
+                }
+                assert_eq!(checks.try_closed().await, []);
+            }
+        };
+        clock.timeout(std::time::Duration::from_secs(20), opened).await.expect("opened");
+    }
+
     /// A port that was free a moment ago.
     async fn free() -> u16 {
         let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
@@ -286,15 +318,7 @@ mod tests {
         assert!(matches!(news.as_slice(), [(key, at, _)] if *key == other && *at == port), "somebody has it: {news:?}");
         assert!(checks.is_closed(&other) && !checks.is_closed(&key));
         checks.set(&key, None);
-        let opened = async {
-            // Whoever waits for connections there lets go of the port in its own time.
-            while checks.is_closed(&other) {
-                checks.due = Some(clock.now());
-                assert_eq!(checks.try_closed().await, [], "it was told");
-                tokio::task::yield_now().await;
-            }
-        };
-        clock.timeout(std::time::Duration::from_secs(20), opened).await.expect("free again");
+        until_open(&mut checks, &other).await;
         assert_eq!(checks.due(), None);
         let text = heard(port).await.expect("an answer");
         assert!(text.contains("\"localEndpoints\": 1"), "{text}");
@@ -328,18 +352,40 @@ mod tests {
         let (mut checks, port) = (checks(&clock), free().await);
         let ranges = |text: &str| NodePortAddresses::Ranges(vec![text.parse().expect("a range")]);
         let key = Key::new("default", "web");
-        // The first address of this host is somebody's, at that port.
-        let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await.expect("a port");
+        let at = |byte: u8| std::net::SocketAddr::from(([127, 0, 0, byte], port));
+        let reached = async |byte: u8| tokio::net::TcpStream::connect(at(byte)).await.is_ok();
         checks.set(&key, Some(HealthCheck { port, local: 3 }));
-        checks.place(&ranges("127.0.0.2/32"));
         assert_eq!(checks.try_closed().await, []);
-        let there = tokio::net::TcpStream::connect((Ipv4Addr::new(127, 0, 0, 2), port)).await;
-        assert!(there.is_ok() && !checks.is_closed(&key));
-        checks.place(&ranges("127.0.0.0/8"));
-        assert_eq!(checks.try_closed().await.len(), 1, "at one of them it cannot be opened");
+        // From everywhere to one address, to two of which one stays, to the other, and back.
+        for (place, first, second) in [
+            (ranges("127.0.0.2/32"), false, true),
+            (ranges("127.0.0.0/8"), true, true),
+            (ranges("127.0.0.1/32"), true, false),
+            (NodePortAddresses::All, true, true),
+        ] {
+            checks.place(&place);
+            assert_eq!(checks.try_closed().await, [], "{place:?}");
+            until_open(&mut checks, &key).await;
+            assert!(reached(1).await == first || !first, "{place:?}");
+            assert!(reached(2).await == second || !second, "{place:?}");
+        }
         checks.place(&ranges("192.0.2.0/24"));
+        checks.try_closed().await;
+        checks.lets_go = None;
+        checks.due = Some(clock.now());
         let news = checks.try_closed().await;
         assert!(news[0].2.contains("no address"), "{news:?}");
+        // At one of two it is somebody's; at the other it is open.
+        let closed = async {
+            while reached(1).await {
+                tokio::task::yield_now().await;
+            }
+        };
+        clock.timeout(std::time::Duration::from_secs(20), closed).await.expect("closed");
+        let taken = TcpListener::bind(at(1)).await.expect("free");
+        checks.place(&ranges("127.0.0.0/8"));
+        assert_eq!(checks.try_closed().await.len(), 1, "it is told");
+        assert!(checks.is_closed(&key) && reached(2).await);
         drop(taken);
     }
 }

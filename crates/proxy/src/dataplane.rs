@@ -50,6 +50,14 @@ pub trait Dataplane: Send {
     /// Somebody else has changed the rules, or may have: the next call loads everything.
     fn forget(&mut self);
 
+    /// Is there something left of what has gone, which is in nobody's way at once?
+    fn is_untidy(&self) -> bool {
+        false
+    }
+
+    /// Removes a part of that.
+    async fn tidy(&mut self) {}
+
     /// What was written, where that is counted; `None` elsewhere.
     fn written(&mut self) -> Option<Written> {
         None
@@ -103,6 +111,14 @@ impl Dataplane for Applied {
 
     fn forget(&mut self) {
         self.table = None;
+    }
+
+    fn is_untidy(&self) -> bool {
+        Applied::is_untidy(self)
+    }
+
+    async fn tidy(&mut self) {
+        Applied::tidy(self).await;
     }
 
     /// Who changes the table is heard of, but not from within a container, whose processes have other numbers than

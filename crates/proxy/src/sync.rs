@@ -51,6 +51,8 @@ const CHECK_CLOSED: &str = "HealthCheckPortNotOpen";
 const CHECK_FAILED: &str = "FailedToStartServiceHealthcheck";
 /// How often connections are looked at, of which there may be hundreds of thousands.
 const CLEAN: Duration = Duration::from_secs(1);
+/// How often what is left of what has gone is removed.
+const TIDY: Duration = Duration::from_secs(10);
 /// After so long without a change by somebody else the next one is mended at once.
 const CALM: Duration = Duration::from_secs(60);
 
@@ -104,6 +106,8 @@ struct State {
     clean_failed: Option<(u32, Instant)>,
     /// When they were looked at last.
     cleaned: Option<Instant>,
+    /// When what is left of what has gone was removed last.
+    tidied: Instant,
     /// Families of which those are gone that led nowhere before this process began.
     reconciled: Vec<Family>,
     /// When everything is loaded again, where somebody else changes it all the time.
@@ -158,6 +162,7 @@ impl Sync {
             stale: true,
             clean_failed: None,
             cleaned: None,
+            tidied: clock.now(),
             reconciled: Vec::new(),
             reload: None,
             metrics: Metrics::new(&options.registry, options.mode),
@@ -391,7 +396,8 @@ impl State {
         let planes = self.planes.iter().filter_map(|plane| plane.failed);
         let failed = planes.chain(self.outside_failed).chain(self.clean_failed).map(|(_, at)| at);
         let stale = self.cleaned.filter(|_| self.stale && self.clean_failed.is_none()).map(|at| at + CLEAN);
-        refused.chain(failed).chain(self.reload).chain(stale).min()
+        let untidy = self.planes.iter().any(|plane| plane.rules.is_untidy()).then_some(self.tidied + TIDY);
+        refused.chain(failed).chain(self.reload).chain(stale).chain(untidy).min()
     }
 
     /// What the kernel said of a family whose rules of such a Service it did not take; `None` where it has them all.
@@ -488,6 +494,12 @@ impl State {
             tracing::warn!(%key, error, times, "the kernel refused a Service's rules");
         }
         self.clean(wanted, options, &taken, clock).await;
+        if clock.now().since(self.tidied) >= TIDY {
+            for plane in &mut self.planes {
+                plane.rules.tidy().await;
+            }
+            self.tidied = clock.now();
+        }
         Ok(refused)
     }
 
@@ -534,7 +546,11 @@ impl State {
             self.clean_failed = None;
             // Of very many the rest has its turn later.
             if is_done {
-                (self.stale, self.gone) = (false, Gone::default());
+                self.stale = false;
+                // Of a family that took nothing now it is cleaned when that is over.
+                if families.len() == self.planes.len() {
+                    self.gone = Gone::default();
+                }
             }
         } else {
             self.clean_failed = again(self.clean_failed, clock.now());

@@ -12,7 +12,7 @@ mod values;
 use std::collections::BTreeSet;
 use std::io;
 
-use crate::monitor::Own;
+use crate::monitor::{Maker, Own};
 use crate::netlink::{ACKNOWLEDGE, Message, Socket, answers, attribute, messages, put, put_nested, request, sequenced};
 use crate::ruleset::{Family, Step, Transaction};
 use values::Layout;
@@ -200,12 +200,15 @@ impl Writer {
         match step {
             Step::AddSet { name: set, keyword: "set", declaration } => {
                 let layout = Layout::parse(declaration).filter(|layout| layout.data.is_none())?;
-                let flags = match declaration.split_once("; flags ") {
-                    None => 0,
-                    Some((_, "interval")) => INTERVAL,
-                    Some((_, "dynamic,timeout")) => DYNAMIC | TIMEOUT,
-                    Some(_) => return None,
-                };
+                let (mut flags, mut size) = (0, None);
+                for said in declaration.split("; ").skip(1) {
+                    match said.split_once(' ')? {
+                        ("flags", "interval") => flags = INTERVAL,
+                        ("flags", "dynamic,timeout") => flags = DYNAMIC | TIMEOUT,
+                        ("size", number) => size = Some(number.parse::<u32>().ok()?),
+                        _ => return None,
+                    }
+                }
                 if layout.interval {
                     fresh.insert(set);
                 }
@@ -215,6 +218,9 @@ impl Writer {
                 put(&mut out, 4, &layout.key_type()?.to_be_bytes());
                 put(&mut out, 5, &layout.key_length().to_be_bytes());
                 put(&mut out, 10, &self.sets.to_be_bytes());
+                if let Some(size) = size {
+                    put_nested(&mut out, 9, |out| put(out, 1, &size.to_be_bytes()));
+                }
                 let shown = match declaration.strip_prefix("typeof ") {
                     Some(of_what) => values::shown(of_what.split(';').next()?)?,
                     None if layout.is_joined() => JOINED.to_vec(),
@@ -369,7 +375,7 @@ impl Batch {
         }
         socket.reserve(self.bytes.len())?;
         // The kernel names the thread.
-        let turn = own.begin(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()).unknown();
+        let turn = own.begin(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs(), Maker::Thread).unknown();
         socket.send(&self.bytes)?;
         let mut buffer = vec![0; 1 << 16];
         loop {

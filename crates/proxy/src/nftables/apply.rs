@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use client::Key;
 use net::nft::{Error, Kernel};
-use net::ruleset::{Family, Ruleset};
+use net::ruleset::{Family, Ruleset, Step, Transaction};
 
-use super::affinity;
 use super::names::{FORMER_TABLE, TABLE};
 use super::table::{Change, Table};
+use super::{affinity, base};
 use crate::dataplane::{Refused, sift};
 use crate::model::{Model, ServiceRules, Settings};
 
@@ -24,9 +24,9 @@ pub struct Applied {
     doubted: BTreeSet<Key>,
 }
 
-/// So many endpoints with session affinity a Service may have, over all its ports: each is three rules of its own, of
-/// which sixty thousand take the kernel two seconds, for everybody on the node.
-const STICKY: usize = 20_000;
+/// So many endpoints with session affinity a Service may have, over all its ports: each is three rules of its own, all of
+/// which are written when one of them changes, and of which each new connection passes some.
+const STICKY: usize = 2_000;
 
 /// Why a Service is not even tried.
 fn is_too_much(rules: &ServiceRules, family: Family) -> Option<String> {
@@ -89,23 +89,62 @@ impl Applied {
     async fn replace(&self, table: &Table) -> Result<(), Error> {
         let whole = table.whole();
         let (load, former) = (whole.load(), Ruleset::new(self.family, FORMER_TABLE).remove());
-        if whole.sets.keys().any(|name| name.starts_with(super::names::AFFINITY)) {
-            // Without them clients are sent anywhere once more: no reason to stop.
-            let carried = match self.kernel.sets(self.family).await {
-                Ok(listing) => affinity::carried(&listing, &whole),
+        let wanted = table.numbers();
+        if wanted.is_empty() {
+            return self.kernel.apply(&(load + &former)).await;
+        }
+        // Without them clients are sent anywhere once more: no reason to stop.
+        let carried = match self.kernel.sets(self.family).await {
+            Ok(listing) => affinity::carried(&listing, &wanted, self.family),
+            Err(error) => {
+                tracing::warn!(%error, "who had which endpoint is not known");
+                Vec::new()
+            }
+        };
+        match self.kernel.apply(&format!("{load}{}{former}", carried.concat())).await {
+            Err(Error::Refused(error)) if !carried.is_empty() => {
+                tracing::warn!(error, "who had which endpoint is not taken along at once");
+                self.kernel.apply(&(load + &former)).await?;
+                for text in carried {
+                    if let Err(error) = self.kernel.apply(&text).await {
+                        tracing::warn!(%error, "who had which endpoint of a Service is not taken along");
+                    }
+                }
+                Ok(())
+            }
+            result => result,
+        }
+    }
+
+    /// Are there clients of endpoints that have left?
+    pub fn is_untidy(&self) -> bool {
+        self.table.as_ref().is_some_and(Table::has_left)
+    }
+
+    /// Forgets who had endpoints that have left, of a few Services: their entries would keep others out for hours.
+    pub async fn tidy(&mut self) {
+        const SETS: usize = 8;
+        const TOGETHER: usize = 1000;
+        let left = self.table.as_mut().map(|table| table.take_left(SETS)).unwrap_or_default();
+        for (set, numbers) in left {
+            let listing = match self.kernel.elements(self.family, TABLE, &set).await {
+                Ok(listing) => listing,
                 Err(error) => {
-                    tracing::warn!(%error, "who had which endpoint is not known");
-                    String::new()
+                    tracing::debug!(%error, set, "who had endpoints that have left is not known");
+                    continue;
                 }
             };
-            if !carried.is_empty() {
-                match self.kernel.apply(&format!("{load}{carried}{former}")).await {
-                    Err(Error::Refused(error)) => tracing::warn!(error, "who had which endpoint is not taken along"),
-                    result => return result,
+            let declaration = base::set(&set, self.family).declaration;
+            for keys in affinity::of_left(&listing, &set, &numbers).chunks(TOGETHER) {
+                let step =
+                    Step::DeleteElements { set: set.clone(), declaration: declaration.clone(), keys: keys.into() };
+                let change = Transaction { family: self.family, table: TABLE.into(), steps: vec![step] };
+                // Somebody else's flush among them; they end by themselves.
+                if let Err(error) = self.kernel.change(change).await {
+                    tracing::debug!(%error, set, "who had endpoints that have left is not forgotten yet");
                 }
             }
         }
-        self.kernel.apply(&(load + &former)).await
     }
 
     /// Brings the kernel up to date with what changed since the load. What is refused is as it was.

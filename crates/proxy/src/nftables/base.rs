@@ -36,6 +36,10 @@ fn one_of(networks: impl Iterator<Item = IpNet>) -> Option<String> {
     }
 }
 
+/// So many clients of one Service port are remembered, thirty megabytes of the kernel's at most; those beyond are sent
+/// anywhere each time. (The kernel's own bound is 65,535; upstream has that for each endpoint.)
+const CLIENTS: usize = 1 << 18;
+
 /// An empty set or map of the table, as it is declared.
 pub(super) fn set(name: &str, family: Family) -> Set {
     let address = address_type(family);
@@ -50,7 +54,10 @@ pub(super) fn set(name: &str, family: Family) -> Set {
         _ => match shared::declaration(name, family) {
             Some(declaration) => ("map", declaration),
             // Who has which endpoint, for as long as each entry says.
-            None => ("set", format!("typeof {} saddr . numgen inc mod 2; flags dynamic,timeout", family.as_str())),
+            None => {
+                let key = format!("typeof {} saddr . numgen inc mod 2", family.as_str());
+                ("set", format!("{key}; flags dynamic,timeout; size {CLIENTS}"))
+            }
         },
     };
     Set { keyword, declaration, elements: Default::default() }

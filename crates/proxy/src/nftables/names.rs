@@ -50,6 +50,11 @@ pub fn of_port(name: &PortName) -> String {
     hashed(&plain(name))
 }
 
+/// The set of who has which endpoint of a Service port.
+pub fn of_affinity(name: &PortName) -> String {
+    format!("{AFFINITY}{}", of_port(name))
+}
+
 /// The number of one endpoint of a Service port among those that clients stay with. That two of one port have the same,
 /// once in ten thousand where there are a thousand, sends those of the one to the other with their second connection.
 pub fn number(name: &PortName, endpoint: &SocketAddr) -> u32 {

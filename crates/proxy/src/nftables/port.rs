@@ -27,8 +27,8 @@ use net::ruleset::{Chain, Family, Set};
 
 use super::base::{local_pods, set};
 use super::names::{
-    self, AFFINITY, CLUSTER_IPS, FIREWALL_IPS, HAIRPIN, NO_ENDPOINT_NODEPORTS, NO_ENDPOINT_SERVICES, REJECT,
-    SERVICE_IPS, SERVICE_NODEPORTS,
+    self, CLUSTER_IPS, FIREWALL_IPS, HAIRPIN, NO_ENDPOINT_NODEPORTS, NO_ENDPOINT_SERVICES, REJECT, SERVICE_IPS,
+    SERVICE_NODEPORTS,
 };
 use super::shared::{Balanced, Way};
 use crate::model::{Policy, PortName, ServicePort, Settings, Target};
@@ -189,7 +189,7 @@ impl Context<'_> {
 
     /// The set of who has which endpoint.
     fn affinity(&self) -> String {
-        format!("{AFFINITY}{}", self.tail)
+        names::of_affinity(self.name)
     }
 
     fn mark(&self) -> String {

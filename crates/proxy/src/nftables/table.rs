@@ -17,7 +17,7 @@ use client::Key;
 use net::ruleset::{self, Family, Ruleset, Transaction};
 
 use super::base;
-use super::names::{SERVICE_IPS, SERVICE_NODEPORTS, TABLE};
+use super::names::{self, SERVICE_IPS, SERVICE_NODEPORTS, TABLE};
 use super::port::{self, Rank, Value};
 use super::shared::{self, Kind};
 use crate::model::{PortName, ServiceRules, Settings};
@@ -42,6 +42,8 @@ pub struct Table {
     users: BTreeMap<Kind, usize>,
     /// In which order the endpoints came that clients stay with.
     arrived: BTreeMap<PortName, Vec<SocketAddr>>,
+    /// Numbers of those that have left, by the set that still has their clients.
+    left: BTreeMap<String, BTreeSet<u32>>,
 }
 
 impl Table {
@@ -56,6 +58,7 @@ impl Table {
             claims: BTreeMap::new(),
             users: BTreeMap::new(),
             arrived: BTreeMap::new(),
+            left: BTreeMap::new(),
         }
     }
 
@@ -102,6 +105,43 @@ impl Table {
             let arrived = port::arrived(known.get(name).map(Vec::as_slice).unwrap_or_default(), port);
             self.arrived.insert(name.clone(), arrived);
         }
+        for (name, before) in known {
+            let set = names::of_affinity(&name);
+            // A set that goes takes everything along.
+            let Some(now) = self.arrived.get(&name).filter(|now| !now.is_empty()) else {
+                self.left.remove(&set);
+                continue;
+            };
+            let numbers = |endpoints: &[SocketAddr]| -> BTreeSet<u32> {
+                endpoints.iter().map(|endpoint| names::number(&name, endpoint)).collect()
+            };
+            let mut left = self.left.remove(&set).unwrap_or_default();
+            left.extend(numbers(&before));
+            let now = numbers(now);
+            left.retain(|number| !now.contains(number));
+            if !left.is_empty() {
+                self.left.insert(set, left);
+            }
+        }
+    }
+
+    /// The sets of who has which endpoint, with the numbers of those that there are.
+    pub fn numbers(&self) -> BTreeMap<String, BTreeSet<u32>> {
+        let set = |(name, endpoints): (&PortName, &Vec<SocketAddr>)| {
+            let numbers = endpoints.iter().map(|endpoint| names::number(name, endpoint)).collect();
+            (names::of_affinity(name), numbers)
+        };
+        self.arrived.iter().map(set).collect()
+    }
+
+    /// The numbers of endpoints that have left, of so many sets, whose clients are to be forgotten.
+    pub fn take_left(&mut self, sets: usize) -> Vec<(String, BTreeSet<u32>)> {
+        std::iter::from_fn(|| self.left.pop_first()).take(sets).collect()
+    }
+
+    /// Is there any?
+    pub fn has_left(&self) -> bool {
+        !self.left.is_empty()
     }
 
     /// Puts what a Service has by itself into a part; answers what it claims of what is shared.

@@ -35,6 +35,8 @@ struct Slow {
     hated: Mutex<Option<String>>,
     /// How often connections were looked at.
     cleaned: Mutex<usize>,
+    /// Of which families an entry that leads nowhere was found.
+    ended: Mutex<Vec<Family>>,
     /// What comes of it, the next times; nothing is found otherwise.
     finds: Mutex<VecDeque<std::io::Result<usize>>>,
     /// Who still answers somebody.
@@ -81,7 +83,17 @@ impl Iptables for Slow {
 
 #[async_trait::async_trait]
 impl Connections for Slow {
-    async fn remove_udp(&self, _: Family, _: Judge) -> std::io::Result<usize> {
+    async fn remove_udp(&self, family: Family, is_stale: Judge) -> std::io::Result<usize> {
+        // Somebody whom the kernel sent to an endpoint of a Service that was there once.
+        let ip = |v4: &str, v6: &str| (if family == Family::Ip { v4 } else { v6 }).parse().expect("an address");
+        let entry = net::conntrack::Entry::new(
+            ip("192.0.2.1:4000", "[2001:db8::1]:4000"),
+            ip("198.51.100.7:53", "[2001:db8::7]:53"),
+            ip("10.244.0.9:53", "[fd00::9]:53"),
+        );
+        if is_stale(&entry) {
+            self.ended.lock().push(family);
+        }
         *self.cleaned.lock() += 1;
         self.finds.lock().pop_front().unwrap_or(Ok(0))
     }
@@ -521,6 +533,35 @@ async fn a_family_that_fails_holds_up_no_other() {
     bench.answer("table ip6 kube-proxy", Ok(())).await;
     bench.service("next", "10.96.0.8").await;
     bench.answer("10.96.0.8", Ok(())).await;
+    bench.stage.stop();
+}
+
+/// What went while one family took nothing is cleaned up in it when that is over.
+#[tokio::test]
+async fn connections_of_a_family_that_fails_are_ended_later() {
+    let ranges = ["10.96.0.0/12", "fd01::/112"].map(|range| range.parse().expect("a range"));
+    let bench = Bench::knowing(Mode::Nftables, ranges.into());
+    let service = json!({"metadata": {"name": "dns", "namespace": "default"}, "spec": {"clusterIP": "10.96.0.7",
+        "clusterIPs": ["10.96.0.7", "fd01::7"], "ipFamilies": ["IPv4", "IPv6"], "ports": [{"port": 53, "protocol": "UDP"}],
+        "externalIPs": ["198.51.100.7", "2001:db8::7"]}});
+    bench.answer("table ip kube-proxy", Ok(())).await;
+    bench.answer("table ip6 kube-proxy", Ok(())).await;
+    let services = bench.client.dynamic(Resource::of::<core::Service>()).namespace("default");
+    services.create(&service).await.expect("made");
+    bench.answer("10.96.0.7", Ok(())).await;
+    bench.answer("fd01::7", Ok(())).await;
+    bench.until("looked at", |b| *b.kernel.cleaned.lock() >= 2).await;
+    // Long enough that they are looked at at once.
+    let later = bench.clock.now() + CLEAN * 2;
+    bench.until("a while", |b| b.clock.now() >= later).await;
+    bench.kernel.ended.lock().clear();
+    services.delete("dns", &client::DeleteParams::default()).await.expect("gone");
+    bench.answer("10.96.0.7", Ok(())).await;
+    bench.answer("fd01::7", Err(Error::Program(std::io::ErrorKind::OutOfMemory.into()))).await;
+    bench.until("one is ended", |b| b.kernel.ended.lock().contains(&Family::Ip)).await;
+    assert!(!bench.kernel.ended.lock().contains(&Family::Ip6));
+    bench.answer("table ip6 kube-proxy", Ok(())).await;
+    bench.until("and the other", |b| b.kernel.ended.lock().contains(&Family::Ip6)).await;
     bench.stage.stop();
 }
 

@@ -16,6 +16,8 @@ struct Recorder {
     hated: Mutex<BTreeSet<String>>,
     seen: Mutex<Vec<String>>,
     sets: Mutex<String>,
+    /// How often a set was listed.
+    listed: Mutex<usize>,
 }
 
 impl Recorder {
@@ -43,6 +45,11 @@ impl Kernel for Recorder {
     }
 
     async fn sets(&self, _: Family) -> Result<String, Error> {
+        Ok(self.sets.lock().expect("not poisoned").clone())
+    }
+
+    async fn elements(&self, _: Family, _: &str, _: &str) -> Result<String, Error> {
+        *self.listed.lock().expect("not poisoned") += 1;
         Ok(self.sets.lock().expect("not poisoned").clone())
     }
 
@@ -136,14 +143,14 @@ async fn what_is_refused_is_found_and_left_out() {
 #[tokio::test]
 async fn a_service_with_too_many_clients_to_remember_is_refused_alone() {
     let (kernel, mut applied) = applied();
-    let ports: Vec<_> = (1..=401).map(|port| json!({"name": format!("p{port}"), "port": port})).collect();
+    let ports: Vec<_> = (1..=41).map(|port| json!({"name": format!("p{port}"), "port": port})).collect();
     let spec = json!({"clusterIP": "10.96.0.1", "ports": ports, "sessionAffinity": "ClientIP"});
     let endpoints: Vec<_> = (0..50).map(|i| json!({"addresses": [format!("10.244.0.{i}")]})).collect();
     let slice = json!({"endpoints": endpoints, "ports": ports});
     let big: Change = (Key::new("default", "big"), Some(cases::rules("big", spec, json!({}), slice)));
     let all = [big, service("a", 2, json!({"sessionAffinity": "ClientIP"}))];
     let refused = applied.load(&cases::settings(), &model(&all)).await.expect("loaded");
-    assert_eq!(refused.values().collect::<Vec<_>>(), ["20050 endpoints with session affinity, of 20000 at most"]);
+    assert_eq!(refused.values().collect::<Vec<_>>(), ["2050 endpoints with session affinity, of 2000 at most"]);
     let refused = applied.change(&cases::settings(), &model(&all), &all).await.expect("taken");
     assert_eq!(refused.keys().map(|key| key.name.as_str()).collect::<Vec<_>>(), ["big"]);
     let texts = kernel.take().concat();
@@ -154,26 +161,68 @@ async fn a_service_with_too_many_clients_to_remember_is_refused_alone() {
 async fn clients_stay_with_their_endpoints_across_a_load() {
     let (kernel, mut applied) = applied();
     let all = [service("a", 1, json!({"sessionAffinity": "ClientIP"}))];
-    let table = Table::with(Family::Ip, cases::settings(), all.iter().cloned()).whole();
-    let set = table.sets.keys().find(|n| n.starts_with("affinity-")).expect("there is one").clone();
+    let table = Table::with(Family::Ip, cases::settings(), all.iter().cloned());
+    let (set, numbers) = table.numbers().pop_first().expect("there is one");
+    let number = *numbers.first().expect("an endpoint");
     *kernel.sets.lock().expect("not poisoned") = json!({"nftables": [{"set": {"family": "ip", "name": set,
-        "table": "kube-proxy", "elem": [{"elem": {"val": {"concat": ["192.0.2.1", 7]}, "timeout": 10800, "expires": 77}}]}}]})
+        "table": "kube-proxy", "elem": [{"elem": {"val": {"concat": ["192.0.2.1", number]}, "timeout": 10800, "expires": 77}}]}}]})
     .to_string();
     applied.load(&cases::settings(), &model(&all)).await.expect("loaded");
     let texts = kernel.take();
-    assert!(texts[0].contains(&format!("{set} {{ 192.0.2.1 . 7 timeout 10800s expires 77s }}")), "{texts:?}");
+    assert!(texts[0].contains(&format!("{set} {{ 192.0.2.1 . {number} timeout 10800s expires 77s }}")), "{texts:?}");
 }
 
 #[tokio::test]
 async fn what_clients_had_holds_up_no_load() {
     let (kernel, mut applied) = applied();
     let all = [service("a", 1, json!({"sessionAffinity": "ClientIP"}))];
-    let table = Table::with(Family::Ip, cases::settings(), all.iter().cloned()).whole();
-    let set = table.sets.keys().find(|n| n.starts_with("affinity-")).expect("there is one").clone();
+    let table = Table::with(Family::Ip, cases::settings(), all.iter().cloned());
+    let (set, numbers) = table.numbers().pop_first().expect("there is one");
+    let number = *numbers.first().expect("an endpoint");
     *kernel.sets.lock().expect("not poisoned") = json!({"nftables": [{"set": {"family": "ip", "name": set,
-        "table": "kube-proxy", "elem": [{"elem": {"val": {"concat": ["192.0.2.1", 7]}, "timeout": 10800, "expires": 77}}]}}]})
+        "table": "kube-proxy", "elem": [{"elem": {"val": {"concat": ["192.0.2.1", number]}, "timeout": 10800, "expires": 77}}]}}]})
     .to_string();
     *kernel.hated.lock().expect("not poisoned") = ["timeout 10800s expires".to_owned()].into();
     assert!(applied.load(&cases::settings(), &model(&all)).await.expect("loaded").is_empty());
     assert!(kernel.take().concat().contains("10.96.0.1 . tcp . 80"));
+}
+
+#[tokio::test]
+async fn clients_of_endpoints_that_left_are_forgotten() {
+    let (kernel, mut applied) = applied();
+    let (settings, sticky) = (cases::settings(), |ips: &[&str]| {
+        let spec = json!({"clusterIP": "10.96.0.1", "ports": [{"port": 80}], "sessionAffinity": "ClientIP"});
+        let endpoints: Vec<_> = ips.iter().map(|ip| json!({"addresses": [ip]})).collect();
+        let slice = json!({"endpoints": endpoints, "ports": [{"port": 80}]});
+        [(Key::new("default", "a"), Some(cases::rules("a", spec, json!({}), slice)))]
+    });
+    let all = sticky(&["10.244.0.2", "10.244.0.3"]);
+    applied.load(&settings, &model(&all)).await.expect("loaded");
+    let (set, _) = applied.table.as_ref().expect("known").numbers().pop_first().expect("there is one");
+    let (name, _) = &all[0].1.as_ref().expect("rules").v4[0];
+    let number = |ip: &str| super::super::names::number(name, &format!("{ip}:80").parse().expect("an address"));
+    let client =
+        |ip: &str| json!({"elem": {"val": {"concat": ["192.0.2.1", number(ip)]}, "timeout": 60, "expires": 50}});
+    let elements = [client("10.244.0.2"), client("10.244.0.3")];
+    *kernel.sets.lock().expect("not poisoned") =
+        json!({"nftables": [{"set": {"family": "ip", "name": set, "table": "kube-proxy", "elem": elements}}]})
+            .to_string();
+    assert!(!applied.is_untidy());
+    // One that comes back in time has its clients still.
+    for (ips, untidy) in [(&["10.244.0.3"][..], true), (&["10.244.0.2", "10.244.0.3"], false), (&["10.244.0.3"], true)]
+    {
+        let changes = sticky(ips);
+        applied.change(&settings, &model(&changes), &changes).await.expect("taken");
+        assert_eq!(applied.is_untidy(), untidy, "{ips:?}");
+    }
+    kernel.take();
+    applied.tidy().await;
+    let want = format!("delete element ip kube-proxy {set} {{ 192.0.2.1 . {} }}\n", number("10.244.0.2"));
+    assert_eq!(kernel.take(), [want]);
+    assert!(!applied.is_untidy());
+    applied.tidy().await;
+    // With the set everything goes.
+    applied.change(&settings, &model(&[]), &sticky(&[])).await.expect("taken");
+    assert!(!applied.is_untidy());
+    assert_eq!(*kernel.listed.lock().expect("not poisoned"), 1);
 }
