@@ -132,6 +132,7 @@ fn make(
         ports: Vec::new(),
         made,
         complete: false,
+        leaves: false,
     };
     // The record is there before any address is its own.
     held.write(&record).map_err(Error::io("the attachment's record"))?;
@@ -322,22 +323,15 @@ pub(crate) fn delete_link(network: &str, key: &Key) -> Result<(), Error> {
 /// Takes an attachment away: what leads to it first, its record last.
 pub(crate) fn remove(records: &Records, network: &str, gate: Option<&Path>, mut held: Held) -> Result<(), Error> {
     let found = held.read();
-    if let Some(record) = &found {
-        if !record.ports.is_empty() {
-            let without = Record { ports: Vec::new(), complete: false, ..record.clone() };
-            held.write(&without).map_err(Error::io("the attachment's record"))?;
-        }
-    }
-    // A record that cannot be read may have had ports, too.
-    if found.as_ref().is_none_or(|record| !record.ports.is_empty() || !record.complete) {
-        ports::sync(records)?;
+    match &found {
+        Some(record) if !record.ports.is_empty() => ports::close(records, &mut held, record)?,
+        Some(record) if record.complete => {}
+        // A record that cannot be read may have had ports, too.
+        _ => ports::sync(records)?,
     }
     delete_link(network, &held.key)?;
-    if let Some(record) = &found {
-        ports::forget_udp(record, true).map_err(Error::io("connections to host ports"))?;
-        if let Some(socket) = gate {
-            gate::close(socket, record);
-        }
+    if let (Some(record), Some(socket)) = (&found, gate) {
+        gate::close(socket, record);
     }
     match &found {
         Some(record) if record.complete => records.release(&held.key, &record.addresses),

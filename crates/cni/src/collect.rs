@@ -12,7 +12,7 @@ use crate::attach;
 use crate::config::{Attachment, Config};
 use crate::error::Error;
 use crate::ports;
-use crate::records::{Held, Key, Record, Records};
+use crate::records::{Held, Key, Records};
 
 /// A runtime tells of a pod only when its network is there; so long after an ADD it would have.
 const YOUNG: Duration = Duration::from_secs(600);
@@ -58,10 +58,7 @@ pub(crate) fn vanished(records: &Records, network: &str) -> Result<(), Error> {
             attach::delete_link(network, &key)?;
             // Ports lead to nobody before another pod has the address.
             if let Some(record) = held.read().filter(|record| !record.ports.is_empty()) {
-                let without = Record { ports: Vec::new(), complete: false, ..record.clone() };
-                held.write(&without).map_err(Error::io("the records"))?;
-                ports::sync(records)?;
-                ports::forget_udp(&record, true).map_err(Error::io("connections to host ports"))?;
+                ports::close(records, &mut held, &record)?;
             }
             // The rest of it goes with the DEL or the sweep that follows.
             records.release_all(&key).map_err(Error::io("the addresses"))?;

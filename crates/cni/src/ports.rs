@@ -12,12 +12,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::Path;
 
+use net::conntrack::{AT_ONCE, Entry, remove_udp};
 use net::nft;
 use net::rtnl::Rtnl;
 use net::ruleset::{Chain, Family, Ruleset, Set};
 
 use crate::error::{Error, INPUT_OUTPUT};
-use crate::records::{Record, Records};
+use crate::records::{Held, Record, Records};
 
 /// What the tables' names begin with, and the whole name in the usual place: earlier versions had one for all.
 pub const TABLE: &str = "pintle-hostports";
@@ -39,7 +40,7 @@ pub fn table(data_dir: &Path) -> String {
 /// The table of one family; `None` where no pod has a port. The later record has a port that two have.
 pub fn render(table: &str, family: Family, records: &[Record]) -> Option<Ruleset> {
     let v4 = family == Family::Ip;
-    let mut sorted: Vec<&Record> = records.iter().collect();
+    let mut sorted: Vec<&Record> = records.iter().filter(|record| !record.leaves).collect();
     sorted.sort_by_key(|r| (r.made, &r.container_id));
     let (mut any, mut only, mut own) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
     for record in sorted {
@@ -100,6 +101,24 @@ pub fn transaction(table: &str, records: &[Record]) -> String {
         .concat()
 }
 
+/// The tables of an earlier version, which every place shared, once: another place's stay, and lead no more to pods of
+/// this one.
+fn leave_shared() -> Result<(), Error> {
+    let is_there = |family: &str| nft::run(&format!("list table {family} {TABLE}\n"), nft::Mode::Apply).is_ok();
+    let usual = Path::new(USUAL);
+    if !["ip", "ip6"].into_iter().any(is_there) {
+        return Ok(());
+    }
+    if usual.is_dir() {
+        return sync(&Records::of(usual, "any"));
+    }
+    nft::run(&transaction(TABLE, &[]), nft::Mode::Apply).map_err(|error| Error {
+        code: INPUT_OUTPUT,
+        message: "rules of host ports of an earlier version".into(),
+        details: error.to_string(),
+    })
+}
+
 /// Writes the rules of all records to the kernel, those of other networks beside this one included; one call at a
 /// time.
 ///
@@ -111,11 +130,29 @@ pub fn sync(records: &Records) -> Result<(), Error> {
     for network in records.beside().map_err(Error::io("the records"))? {
         all.extend(network.all().map_err(Error::io("the records"))?);
     }
-    nft::run_locked(&transaction(&table(records.place()), &all), lock).map_err(|error| Error {
+    let table = table(records.place());
+    nft::run_locked(&transaction(&table, &all), lock).map_err(|error| Error {
         code: INPUT_OUTPUT,
         message: "the rules of host ports".into(),
         details: error.to_string(),
-    })
+    })?;
+    if table != TABLE && !records.has_own_ports() {
+        leave_shared()?;
+        records.set_own_ports().map_err(Error::io("the records"))?;
+    }
+    Ok(())
+}
+
+/// Ends what leads to the ports of an attachment that goes: rules first, then connections that the kernel translates
+/// still. It may be done again, whenever it stopped.
+///
+/// # Errors
+/// When the disk or the kernel refuses.
+pub fn close(records: &Records, held: &mut Held, record: &Record) -> Result<(), Error> {
+    let leaves = Record { leaves: true, complete: false, ..record.clone() };
+    held.write(&leaves).map_err(Error::io("the attachment's record"))?;
+    sync(records)?;
+    forget_udp(record, true).map_err(Error::io("connections to host ports"))
 }
 
 /// Writes them again where any pod has a port of the host, for whoever sees that they may be gone.
@@ -125,7 +162,8 @@ pub fn sync(records: &Records) -> Result<(), Error> {
 pub fn restore(records: &Records) -> Result<(), Error> {
     let mut any = false;
     for network in records.beside().map_err(Error::io("the records"))? {
-        any |= network.all().map_err(Error::io("the records"))?.iter().any(|record| !record.ports.is_empty());
+        let all = network.all().map_err(Error::io("the records"))?;
+        any |= all.iter().any(|record| !record.ports.is_empty() && !record.leaves);
     }
     if any { sync(records) } else { Ok(()) }
 }
@@ -141,11 +179,12 @@ pub fn forget_udp(record: &Record, is_gone: bool) -> std::io::Result<()> {
     for family in [Family::Ip, Family::Ip6] {
         let v4 = family == Family::Ip;
         let pod = record.addresses.iter().find(|a| a.is_ipv4() == v4);
-        let is_stale = |entry: &net::conntrack::Entry| {
+        let is_stale = |entry: &Entry| {
             let (to, by) = (entry.destination, entry.answers.ip());
             ports.contains(&to.port()) && local.contains(&to.ip()) && (pod == Some(&by)) == is_gone
         };
-        while net::conntrack::remove_udp(family, &is_stale)? >= net::conntrack::AT_ONCE {}
+        // So many at a time, until there are no more.
+        while remove_udp(family, &is_stale)? >= AT_ONCE {}
     }
     Ok(())
 }
@@ -202,6 +241,8 @@ mod tests {
         assert_eq!(rules.sets["any"].elements["tcp . 8080"], "fd00::6 . 80");
         assert!(rules.sets["only"].elements.is_empty() && !rules.chains.contains_key("guard"));
         assert_eq!(render(TABLE, Family::Ip, &records[3..]), None);
+        let leaves = Record { leaves: true, ..records[1].clone() };
+        assert_eq!(render(TABLE, Family::Ip, &[leaves]), None, "its ports lead nowhere any more");
         let none = transaction(TABLE, &[]);
         assert!(!none.contains('{') && none.contains("delete table ip6 pintle-hostports"), "{none}");
     }

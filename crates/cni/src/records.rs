@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Beside the folders of networks is `ports.lock`, which is held while the rules of host ports are written: one
-//! table has those of all networks beside each other.
+//! table has those of all networks beside each other; `ports.own` says that it is theirs alone.
 //!
 //! Nothing is synced to the disk: after a power loss there are no pods, and what is left of records is
 //! collected. A record is there before any address is its attachment's, and goes after all of them.
@@ -79,6 +79,9 @@ pub struct Record {
     /// The ADD came to its end.
     #[serde(default)]
     pub complete: bool,
+    /// It is being taken away: its ports lead nowhere any more, and are known until what went there is forgotten.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub leaves: bool,
 }
 
 /// The records of one network.
@@ -122,6 +125,25 @@ impl Records {
     /// The folder that this network's is in.
     pub fn place(&self) -> &Path {
         self.dir.parent().unwrap_or(&self.dir)
+    }
+
+    fn own_ports(&self) -> PathBuf {
+        self.place().join("ports.own")
+    }
+
+    /// True once the ports of this place have tables of their own.
+    pub fn has_own_ports(&self) -> bool {
+        self.own_ports().exists()
+    }
+
+    /// From now on they have.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn set_own_ports(&self) -> io::Result<()> {
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false).mode(0o600).custom_flags(libc_nofollow());
+        options.open(self.own_ports()).map(drop)
     }
 
     /// Those of every network whose records are kept in the same place, this one's included.

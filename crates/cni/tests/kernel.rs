@@ -3,16 +3,19 @@
 //!
 //! This program is also the plugin: where `CNI_COMMAND` is set it answers the call and ends.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use net::conntrack::{AT_ONCE, Entry, remove_udp};
 use net::namespace::Namespace;
+use net::ruleset::Family;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
 use serde_json::{Value, json};
 
@@ -83,6 +86,8 @@ const TESTS: &[(&str, fn())] = &[
     ("ports_of_the_host", ports_of_the_host),
     ("networks_share_the_ports_of_the_host", networks_share_the_ports_of_the_host),
     ("networks_of_two_places_keep_their_own_ports", networks_of_two_places_keep_their_own_ports),
+    ("the_table_that_all_shared_is_left_once", the_table_that_all_shared_is_left_once),
+    ("what_went_to_a_port_is_forgotten_however_much_it_is", what_went_to_a_port_is_forgotten_however_much_it_is),
     ("bandwidth_is_limited", bandwidth_is_limited),
     ("a_gate_that_refuses_or_is_silent_fails_the_add", a_gate_that_refuses_or_is_silent_fails_the_add),
     ("a_range_that_is_given_out_says_so", a_range_that_is_given_out_says_so),
@@ -519,6 +524,77 @@ fn networks_of_two_places_keep_their_own_ports() {
     del(&pods[1], &configs[1]);
     pods.iter().for_each(Container::end);
     same(&kernel(), &before);
+}
+
+fn what_went_to_a_port_is_forgotten_however_much_it_is() {
+    let network = Network::new(&["10.99.0.0/24"]);
+    let pod = Container::new("p1");
+    let ports = json!({"portMappings": [{"hostPort": 8053, "containerPort": 53, "protocol": "udp"}]});
+    let config = network.with(|c| c["runtimeConfig"] = ports);
+    add(&pod, &config);
+    for port in 20_000..30_100_u16 {
+        let client = UdpSocket::bind(("192.0.2.10", port)).expect("bound");
+        client.send_to(b"?", "192.0.2.10:8053").expect("sent");
+    }
+    let count = || {
+        let found = Cell::new(0);
+        let is_one = |entry: &Entry| {
+            found.set(found.get() + usize::from(entry.destination.port() == 8053));
+            false
+        };
+        remove_udp(Family::Ip, &is_one).expect("told");
+        found.get()
+    };
+    assert!(count() > AT_ONCE, "{}", count());
+    del(&pod, &config);
+    assert_eq!(count(), 0);
+    pod.end();
+}
+
+/// An earlier version had one table for all: where this place gets its own, that one is left to the usual place, or
+/// goes, and neither is asked for again.
+fn the_table_that_all_shared_is_left_once() {
+    const SHARED: &str = cni::ports::TABLE;
+    // Whatever this machine has there.
+    run("mount -t tmpfs tmpfs /var/lib");
+    let before = kernel();
+    let port = |c: &mut Value, port: u16| {
+        c["runtimeConfig"] = json!({"portMappings": [{"hostPort": port, "containerPort": 8080}]});
+    };
+    let shared = || output("nft list tables").lines().any(|line| line.ends_with(SHARED));
+    let stale = || {
+        run(&format!("nft add table ip {SHARED}"));
+        run(&format!("nft add set ip {SHARED} any {{ type inet_service; }}"));
+    };
+    let pods = ["p1", "p2", "p3"].map(Container::new);
+    let network = Network::new(&["10.99.0.0/24"]);
+    let config = network.with(|c| port(c, 9001));
+    stale();
+    add(&pods[0], &config);
+    assert!(!shared(), "it is nobody's");
+    stale();
+    cni::ports::restore(&cni::records::Records::of(network.dir.path(), "n")).expect("written");
+    assert!(shared(), "what somebody made since is theirs");
+    run(&format!("nft delete table ip {SHARED}"));
+    // The usual place has it, and its ports stay.
+    let usual = Network::new(&["10.98.0.0/24"]);
+    let usual = usual.with(|c| {
+        port(c, 9002);
+        c["dataDir"] = json!("/var/lib/pintle/cni");
+    });
+    add(&pods[1], &usual);
+    serve(&pods[1], 8080);
+    assert!(shared());
+    let other = Network::new(&["10.97.0.0/24"]);
+    let third = other.with(|c| port(c, 9003));
+    add(&pods[2], &third);
+    assert_eq!(says("", "192.0.2.10", 9002), "p2");
+    del(&pods[0], &config);
+    del(&pods[1], &usual);
+    del(&pods[2], &third);
+    pods.iter().for_each(Container::end);
+    same(&kernel(), &before);
+    run("umount /var/lib");
 }
 
 fn a_range_that_is_given_out_says_so() {

@@ -30,6 +30,9 @@ pub struct Network<'a> {
     pub mtu: Option<u32>,
 }
 
+/// What names of tables of host ports begin with, and one that every cluster of a host shared once.
+pub const HOST_PORTS: &str = "pintle-hostports";
+
 /// The configuration's name in the runtime's folder.
 pub const CONFIGURATION: &str = "10-pintle.conflist";
 

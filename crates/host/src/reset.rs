@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use net::nft;
 use net::rtnl::{self, Rtnl};
 
+use crate::cni;
 use crate::journal::Mutation;
 use crate::layout::{Layout, is_owned};
 use crate::sysctl;
@@ -121,6 +122,8 @@ pub fn plan(entries: &[Mutation], layout: &Layout, seen: &Seen) -> Plan {
     plan.steps.extend(below.into_iter().cloned().map(Step::Unmount));
     for entry in entries.iter().rev() {
         match entry {
+            // One that was shared once is another's since this has its own.
+            Mutation::NftTable { name, .. } if name == cni::HOST_PORTS && entries.iter().any(has_own_ports) => {}
             Mutation::NftTable { family, name } => {
                 plan.steps.push(Step::DeleteTable { family: family.clone(), name: name.clone() });
             }
@@ -264,9 +267,29 @@ fn remove_cgroup(path: &Path) -> io::Result<()> {
     fs::remove_dir(path)
 }
 
+/// Ports of the host have tables of this cluster's alone.
+fn has_own_ports(entry: &Mutation) -> bool {
+    let is_own = |name: &str| name.strip_prefix(cni::HOST_PORTS).is_some_and(|rest| rest.starts_with('-'));
+    matches!(entry, Mutation::NftTable { name, .. } if is_own(name))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_table_that_was_shared_once_is_left_to_others() {
+        let table = |name: &str| Mutation::NftTable { family: "ip".into(), name: name.into() };
+        let of = |names: &[&str]| {
+            let entries: Vec<Mutation> = names.iter().map(|name| table(name)).collect();
+            let steps = plan(&entries, &Layout::default(), &seen(&[], &[])).steps;
+            let name = |step: Step| if let Step::DeleteTable { name, .. } = step { Some(name) } else { None };
+            steps.into_iter().filter_map(name).collect::<Vec<_>>()
+        };
+        assert_eq!(of(&["pintle-hostports", "pintle-proxy"]), ["pintle-proxy", "pintle-hostports"]);
+        let own = "pintle-hostports-00aa";
+        assert_eq!(of(&["pintle-hostports", "pintle-proxy", own]), [own, "pintle-proxy"]);
+    }
 
     fn seen(mounts: &[&str], roots: &[(&str, &[&str])]) -> Seen {
         let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();

@@ -117,11 +117,12 @@ impl Claims {
         self.count
     }
 
-    /// Forgets the sandboxes that are not among these and were told of before there were more than `count` words:
-    /// whoever says what there is looked after that. Whose they were.
-    pub fn keep(&mut self, present: &BTreeSet<String>, count: u64) -> BTreeSet<Key> {
+    /// Forgets sandboxes that are gone by the word of whoever told what there is: earlier, and, after `count` words
+    /// had come here, now. Of what was never among them (another network's) nothing is known. Whose they were.
+    pub fn keep(&mut self, earlier: &BTreeSet<String>, now: &BTreeSet<String>, count: u64) -> BTreeSet<Key> {
         let is_gone = |(container, (number, _)): (&String, &(u64, Record))| {
-            (*number <= count && !present.contains(container)).then(|| container.clone())
+            let is_gone = *number <= count && earlier.contains(container) && !now.contains(container);
+            is_gone.then(|| container.clone())
         };
         let gone: Vec<String> = self.by_pod.values().flatten().filter_map(is_gone).collect();
         gone.iter().filter_map(|container| self.remove(container)).collect()

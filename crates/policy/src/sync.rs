@@ -299,6 +299,7 @@ impl Sync {
 
 /// Forgets sandboxes whose end was not told, now and then and when there are too many.
 async fn compare(dirty: &Dirty, clock: &SharedClock, sandboxes: &crate::Sandboxes) -> Infallible {
+    let mut earlier = BTreeSet::new();
     loop {
         tokio::select! {
             () = clock.sleep(COMPARE) => {}
@@ -308,7 +309,8 @@ async fn compare(dirty: &Dirty, clock: &SharedClock, sandboxes: &crate::Sandboxe
         let count = dirty.claims.lock().count();
         match sandboxes().await {
             Ok(present) => {
-                let gone = dirty.claims.lock().keep(&present, count);
+                let gone = dirty.claims.lock().keep(&earlier, &present, count);
+                earlier = present;
                 if !gone.is_empty() {
                     tracing::info!(count = gone.len(), "pods are gone although nobody said so");
                 }

@@ -80,13 +80,21 @@ const BACKLOG: u32 = 1024;
 /// # Errors
 /// When the address is not to be had.
 pub async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
-    if address.ip().is_unspecified()
-        && let Ok(listener) = of_both(address.port())
-    {
-        return Ok(listener);
+    if !address.ip().is_unspecified() {
+        return TcpListener::bind(address).await;
     }
-    // A host without IPv6, or a port that somebody has in one family; the error is that of what was asked.
-    TcpListener::bind(address).await
+    // The error is that of what was asked.
+    match of_both(address.port()) {
+        Ok(listener) => Ok(listener),
+        Err(why) => {
+            let listener = TcpListener::bind(address).await?;
+            // Of a host without IPv6 nothing is to be said.
+            if why.kind() == std::io::ErrorKind::AddrInUse {
+                tracing::warn!(%address, "somebody else listens there by the other family: it is heard by one only");
+            }
+            Ok(listener)
+        }
+    }
 }
 
 fn of_both(port: u16) -> std::io::Result<TcpListener> {

@@ -193,8 +193,9 @@ fn in_the_way(
     holders: [&Holders; 2],
 ) -> Option<InTheWay> {
     let (protocol, number) = port;
-    let at = format!("port {number}/{protocol} of node {} ({address})", node.name);
-    let held = |who: String| Some(InTheWay::Held(format!("{at} belongs to {who}")));
+    // Mostly nobody is in the way.
+    let at = || format!("port {number}/{protocol} of node {} ({address})", node.name);
+    let held = |who: String| Some(InTheWay::Held(format!("{} belongs to {who}", at())));
     let place = (address, port.clone());
     let mut others = holders.into_iter().filter_map(|all| all.get(&place));
     if let Some(holder) = others.find(|holder| **holder != service.key) {
@@ -220,7 +221,7 @@ fn in_the_way(
         return held(format!("Service {holder} as its node port"));
     }
     if node.listening.contains(port) {
-        return Some(InTheWay::Listener(format!("{at} belongs to a program that listens there")));
+        return Some(InTheWay::Listener(format!("{} belongs to a program that listens there", at())));
     }
     None
 }

@@ -1,6 +1,6 @@
 //! IPv4 and IPv6 side by side: the ranges of a cluster, one of each family at most, and the node's own addresses.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use anyhow::{Result, bail};
 use ipnet::IpNet;
@@ -47,6 +47,15 @@ pub fn check_node(node: &[IpAddr], pods: &[IpNet]) -> Result<()> {
         "--cluster-cidr begins with {range}, and this node's first address is {address}: name one of {family} first with \
          --node-ip, or give this host one and a default route by {family}"
     )
+}
+
+/// Where the API server listens: who says every IPv4 address means every address, and where the node has IPv6 first
+/// that family must be had.
+pub fn listens_at(said: IpAddr, node: &[IpAddr]) -> IpAddr {
+    match (said, node.first()) {
+        (IpAddr::V4(Ipv4Addr::UNSPECIFIED), Some(IpAddr::V6(_))) => Ipv6Addr::UNSPECIFIED.into(),
+        _ => said,
+    }
 }
 
 /// The pod ranges of the only node: of each of the cluster's the first that the node controller gives.
@@ -110,6 +119,9 @@ mod tests {
         ] {
             assert_eq!(check_node(&ips(node), pods).is_ok(), good, "{node:?} {pods:?}");
         }
+        let at = |said: &str, node: &[&str]| listens_at(said.parse().expect("an address"), &ips(node)).to_string();
+        assert_eq!([at("0.0.0.0", &["fd01::1"]), at("0.0.0.0", &["192.0.2.1", "fd01::1"])], ["::", "0.0.0.0"]);
+        assert_eq!([at("127.0.0.1", &["fd01::1"]), at("::", &["192.0.2.1"])], ["127.0.0.1", "::"]);
         let said = check_node(&ips(&["192.0.2.1"]), &six).expect_err("refused").to_string();
         assert!(said.contains("fd00::/56") && said.contains("one of IPv6 first with --node-ip"), "{said}");
     }

@@ -93,16 +93,9 @@ pub fn link(layout: &Layout, folder: Option<&Path>, program: &Path, journal: &mu
     Ok(())
 }
 
-/// The plugin makes these when a pod has a port of the host. Those of an earlier version, which every place shared,
-/// go: ours are written anew, and another cluster's keeper writes its own again.
+/// The plugin makes these when a pod has a port of the host.
 pub fn record(layout: &Layout, journal: &mut Journal) -> Result<()> {
-    let (own, former) = (::cni::ports::table(&layout.cni_state()), ::cni::ports::TABLE);
-    let is_former = |m: &Mutation| matches!(m, Mutation::NftTable { name, .. } if name == former && *name != own);
-    if journal.entries().iter().any(is_former)
-        && let Err(error) = net::nft::run(&::cni::ports::transaction(former, &[]), net::nft::Mode::Apply)
-    {
-        tracing::warn!(%error, "rules of host ports of an earlier version stay");
-    }
+    let own = ::cni::ports::table(&layout.cni_state());
     for family in ["ip", "ip6"] {
         journal.record(Mutation::NftTable { family: family.into(), name: own.clone() })?;
     }
@@ -134,7 +127,11 @@ pub fn sandboxes(layout: &Layout) -> policy::Sandboxes {
     Arc::new(move || {
         let records = records.clone();
         let look = move || -> io::Result<BTreeSet<String>> {
-            Ok(records.keys()?.into_iter().map(|(key, _)| key.container_id().to_owned()).collect())
+            let mut found = BTreeSet::new();
+            for network in records.beside()? {
+                found.extend(network.keys()?.into_iter().map(|(key, _)| key.container_id().to_owned()));
+            }
+            Ok(found)
         };
         Box::pin(async move { tokio::task::spawn_blocking(look).await? })
     })

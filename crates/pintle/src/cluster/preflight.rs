@@ -33,7 +33,9 @@ pub fn check(args: &Up, clock: &SharedClock) -> Result<()> {
     if rules || own_runtime {
         programs.push("nft");
     }
-    let mut ports = vec![(SocketAddr::new(args.bind_address, args.secure_port), "API server".to_owned())];
+    let addresses = families::node_addresses(&args.node_ip, &args.cluster_cidr, address::outward_of);
+    let listens_at = SocketAddr::new(families::listens_at(args.bind_address, &addresses), args.secure_port);
+    let mut ports = vec![(listens_at, "API server".to_owned())];
     if node {
         ports.push((SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), KUBELET_PORT), "kubelet".to_owned()));
     }
@@ -42,7 +44,6 @@ pub fn check(args: &Up, clock: &SharedClock) -> Result<()> {
     families::check(SERVICE_RANGE, &args.service_cluster_ip_range)?;
     families::check_order(&args.cluster_cidr, &args.service_cluster_ip_range)?;
     if node {
-        let addresses = families::node_addresses(&args.node_ip, &args.cluster_cidr, address::outward_of);
         families::check_node(&addresses, &args.cluster_cidr)?;
     }
     let pod_network =

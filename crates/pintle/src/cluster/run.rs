@@ -626,7 +626,7 @@ async fn start_api_server(
     let named = [node_ips, &[args.bind_address]].concat();
     let api = Api {
         store: layout.store(),
-        listen: SocketAddr::new(args.bind_address, args.secure_port),
+        listen: SocketAddr::new(families::listens_at(args.bind_address, node_ips), args.secure_port),
         advertised: SocketAddr::new(node_ip, args.secure_port),
         service_cidrs: ranges.clone(),
         node_ports: (30000, 32767),

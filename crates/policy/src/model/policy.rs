@@ -137,7 +137,7 @@ impl Group {
 
     /// Is a pod with these labels one of them, in this namespace with those labels?
     pub fn matches(&self, namespace: &str, of_namespace: Option<&Labels>, labels: &Labels) -> bool {
-        let labelled = self.labelled.iter().filter_map(|(key, values)| values.get(labels.get(key)?));
+        let labelled = labels.iter().filter_map(|(key, value)| self.labelled.get(key)?.get(value));
         let mut peers = labelled.flatten().chain(&self.others);
         peers.any(|peer| peer.matches(namespace, of_namespace, labels))
     }
