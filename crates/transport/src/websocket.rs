@@ -108,7 +108,7 @@ impl Takeover {
     /// A connection that never comes.
     #[cfg(test)]
     pub(crate) fn of_nobody() -> Self {
-        Self { connection: hyper::upgrade::on(&mut http::Request::new(())), kept: Kept::default() }
+        Self { connection: hyper::upgrade::on(http::Request::new(())), kept: Kept::default() }
     }
 
     /// The connection itself, for what is no WebSocket, once the request is answered with 101. It counts among the

@@ -235,7 +235,7 @@ async fn ask_nearby(bench: &Bench, (certificate, key): (rcgen::Certificate, rcge
     let roots = rustls::RootCertStore::empty();
     let config = transport::tls::client(&bench.server.clock, roots, Some(identity.expect("one"))).expect("TLS");
     let mut connection = http::Extensions::new();
-    connection.insert(hyper::upgrade::on(&mut http::Request::new(())));
+    connection.insert(hyper::upgrade::on(http::Request::new(())));
     let takeover = transport::websocket::Takeover::of(&connection).expect("a connection");
     let (door, near) = transport::near::pair();
     let _open = door.open("n1", Arc::new(bench.server.clone()));
