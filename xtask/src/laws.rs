@@ -146,8 +146,7 @@ mod tests {
             "crates/net/src/nft.rs",
             "crates/net/src/iptables.rs",
             // Tests' own network namespaces.
-            "crates/policy/src/nftables/table/kernel.rs",
-            "crates/proxy/src/nftables/table/kernel.rs",
+            "crates/namespaces/src/",
             "crates/pintle/src/commands/up.rs",
             "crates/demo/src/",
             "crates/e2e/src/",

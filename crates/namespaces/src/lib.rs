@@ -4,6 +4,11 @@
 //! ```text
 //!  a test, as it is run ─► is_inside(): no ─► the same test, in new namespaces ─► is_inside(): yes ─► world, rules
 //! ```
+//!
+//! # Invariants
+//!
+//! * Two listings are the same when nothing but their order differs. [src/rules.rs:
+//!   order_is_no_difference_and_everything_else_is]
 
 pub mod rules;
 pub mod world;
