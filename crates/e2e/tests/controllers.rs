@@ -459,11 +459,17 @@ async fn load_balancers_have_the_addresses_of_nodes() {
     world.until("it has none", async |w| ingress(w, "young").await == Some(Value::Null)).await;
     nodes.patch("n1", &labelled(Value::Null)).await.expect("labelled");
     world.until("it has it again", async |w| ingress(w, "young").await == Some(given.clone())).await;
-    // Where only endpoints of the node may, there must be one.
-    world.merge("services", "young", json!({"spec": {"externalTrafficPolicy": "Local"}})).await;
-    world.until("it has none", async |w| ingress(w, "young").await == Some(Value::Null)).await;
+    // Where only endpoints of the node may, there must be one; who has the address already keeps it until then.
+    let local = json!({"externalTrafficPolicy": "Local"});
+    world.merge("services", "young", json!({"spec": local})).await;
+    world.create("services", "default", &service("local", 82, local)).await;
+    world.pass(Duration::from_secs(5)).await;
+    assert_eq!(ingress(&world, "local").await, Some(Value::Null));
+    assert_eq!(ingress(&world, "young").await, Some(given.clone()));
     world.create("deployments", "default", &web(1, "one")).await;
-    world.until("its node has one", async |w| ingress(w, "young").await == Some(given.clone())).await;
+    let at_82 = json!([{"ip": "192.0.2.1", "ipMode": "VIP", "ports": [{"port": 82, "protocol": "TCP"}]}]);
+    world.until("its node has one", async |w| ingress(w, "local").await == Some(at_82.clone())).await;
+    assert_eq!(ingress(&world, "young").await, Some(given.clone()));
     // What is deleted goes.
     world.delete("services", "young", Propagation::Background).await;
     world.until("it is gone", async |w| w.get("services", "default", "young").await.is_none()).await;

@@ -288,12 +288,18 @@ impl Disk {
         ensure!(done.success(), "mount: {done}");
         Ok(Self(at))
     }
+
+    fn unmount(&self) -> Result<()> {
+        let done = Command::new("umount").arg("--recursive").arg(&self.0).output()?;
+        ensure!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        Ok(())
+    }
 }
 
 impl Drop for Disk {
     fn drop(&mut self) {
         // A test that failed leaves containers mounted on it. Where it stays, the cluster's end says so.
-        let _ = Command::new("umount").arg("--recursive").arg(&self.0).status();
+        let _ = self.unmount();
     }
 }
 
@@ -309,8 +315,9 @@ async fn images_have_a_disk_of_their_own() -> Result<()> {
     works.as_ref().err().into_iter().for_each(|error| eprintln!("{error:?}"));
     let stopped = cluster.pintle(&["down", "--pods"]).await?;
     ensure!(stopped.status.success(), "{}", String::from_utf8_lossy(&stopped.stderr));
-    drop(disk);
-    works
+    // What has ended holds it for a moment longer.
+    let gone = cluster.eventually("the disk is let go of", || async { disk.unmount() }).await;
+    works.and(gone)
 }
 
 /// It is looked at by itself: images that nobody needs go first, then pods; the disk of the pods has room.

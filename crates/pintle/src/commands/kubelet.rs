@@ -205,10 +205,8 @@ fn options(args: &Kubelet, file: &FileConfig, clock: &SharedClock) -> Result<kub
     };
     let (serving, identity) = serving.unzip();
     let registry = Registry::default();
-    let connects = match &args.kubeconfig {
-        Some(kubeconfig) => Connection::load(kubeconfig, None)?.shown()?,
-        None => None,
-    };
+    // One that cannot be read is told by who connects with it, after what the node itself lacks.
+    let connects = args.kubeconfig.as_ref().and_then(|file| Connection::load(file, None).ok()?.shown().ok()?);
     let client = move || certificates::end(&connects.as_ref()?.leaf()?);
     certificates::show(&registry, clock, client, move || certificates::end(&identity.as_ref()?.leaf()?));
     let client_ca = match args.client_ca_file.as_ref().or(file.client_ca_file.as_ref()) {
