@@ -79,16 +79,27 @@ pub async fn stop_pods(layout: &Layout, clock: &SharedClock) -> Result<usize> {
     let count = sandboxes.len();
     for sandbox in sandboxes {
         let name = sandbox.metadata.map(|m| format!("{}/{}", m.namespace, m.name)).unwrap_or_default();
-        match client.stop_pod_sandbox(&sandbox.id).await {
-            // It went on its way out while we were looking: a removal that our process had asked for.
-            Err(error) if error.is_not_found() => continue,
-            stopped => stopped.with_context(|| format!("stopping pod {name}"))?,
+        // A stop that a kubelet had asked for before it was killed may end meanwhile, and fails this one.
+        let deadline = clock.now() + Duration::from_secs(10);
+        while let Err(error) = end_pod(&client, &sandbox.id).await {
+            if clock.now() >= deadline {
+                return Err(error).with_context(|| format!("stopping pod {name}"));
+            }
+            clock.sleep(Duration::from_millis(200)).await;
         }
-        client.remove_pod_sandbox(&sandbox.id).await.with_context(|| format!("removing pod {name}"))?;
     }
     containerd::stop(runtime, clock).await?;
     // What it has forgotten itself nobody else will end.
     cri::shims::end_all(&socket);
     let _ = std::fs::remove_file(PathBuf::from(&socket));
     Ok(count)
+}
+
+/// Stops a pod and removes it. One that went on its way out while we were looking is gone.
+async fn end_pod(client: &cri::Client, id: &str) -> Result<(), cri::Error> {
+    match client.stop_pod_sandbox(id).await {
+        Err(error) if error.is_not_found() => return Ok(()),
+        stopped => stopped?,
+    }
+    client.remove_pod_sandbox(id).await
 }
