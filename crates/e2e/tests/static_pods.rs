@@ -244,7 +244,15 @@ async fn a_kubelet_alone_runs_static_pods() -> Result<()> {
         for name in ["web.yaml", "db.yaml"] {
             std::fs::remove_file(manifests.join(name))?;
         }
-        cluster.eventually("what has no manifest ends", || are(&["listed-alone"])).await
+        cluster.eventually("what has no manifest ends", || are(&["listed-alone"])).await?;
+        // containerd 1.6 may not find the way back from a stop of a sandbox whose caller is killed.
+        cluster
+            .eventually("and its sandboxes", || async {
+                let left = runtime.list_pod_sandbox(None).await?;
+                ensure!(left.len() == 1, "{left:?}");
+                Ok(())
+            })
+            .await
     };
     let works = works.await;
     // Until it has ended it goes on making and removing what is taken away here.
